@@ -1,0 +1,1 @@
+"""Messages as they stand on the wire, and the codecs. Pure: no trio, no logging, no state."""

@@ -1,0 +1,133 @@
+"""The browser protocol (`webmcp.v1`, `webmcp-discovery.v1`): frames in, frames out.
+
+Members of incoming frames are kept as `Raw`: their types are judged one by one where they are used, so a
+wrong optional member never costs the frame. docs/protocol.md describes every frame.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from trio_relay.wire.codec import Maybe, decode, encode
+
+SUBPROTOCOLS = ("webmcp.v1", "webmcp-discovery.v1")
+SERVICE_NAMES = ("webmcp-extension-relay", "webmcp-local-relay")
+"""Each browser client in the field accepts one of these only; the extension's comes first."""
+
+PROTOCOL_VERSION = 1
+
+
+class Hello(Struct, tag_field="type", tag="hello", frozen=True):
+    tabId: Maybe = UNSET
+    origin: Maybe = UNSET
+    url: Maybe = UNSET
+    title: Maybe = UNSET
+    iconUrl: Maybe = UNSET
+    client: Maybe = UNSET
+
+
+class ToolsList(Struct, tag_field="type", tag="tools/list", frozen=True):
+    tools: Maybe = UNSET
+
+
+class ToolsChanged(Struct, tag_field="type", tag="tools/changed", frozen=True):
+    tools: Maybe = UNSET
+
+
+class Result(Struct, tag_field="type", tag="result", frozen=True):
+    callId: Maybe = UNSET
+    result: Maybe = UNSET
+
+
+class Progress(Struct, tag_field="type", tag="progress", frozen=True):
+    callId: Maybe = UNSET
+    progress: Maybe = UNSET
+    total: Maybe = UNSET
+    message: Maybe = UNSET
+
+
+class Pong(Struct, tag_field="type", tag="pong", frozen=True):
+    pass
+
+
+class Disconnected(Struct, tag_field="type", tag="source/disconnected", frozen=True):
+    reason: Maybe = UNSET
+
+
+BrowserFrame = Hello | ToolsList | ToolsChanged | Result | Progress | Pong | Disconnected
+
+
+class BrowserClient(Struct, frozen=True):
+    """What a browser client says of itself in `hello.client`; our own extension does."""
+
+    name: str = ""
+    version: str = ""
+    features: tuple[str, ...] = ()
+
+
+class ServerHello(Struct, tag_field="type", tag="server-hello", frozen=True, omit_defaults=True, kw_only=True):
+    service: str
+    # A default would be left out by omit_defaults, and browsers insist on this member.
+    version: int
+    host: str
+    instanceId: str
+    port: int
+    relayId: str
+    maxPayload: int
+    label: str | None = None
+    workspace: str | None = None
+
+
+class HelloRejected(Struct, tag_field="type", tag="hello/rejected", frozen=True):
+    reason: Literal["host-origin-not-allowed", "invalid-hello"]
+    message: str
+
+
+HELLO_ACCEPTED = b'{"type":"hello/accepted"}'
+PING = b'{"type":"ping"}'
+RELOAD = b'{"type":"reload"}'
+
+_frames = msgspec.json.Decoder(BrowserFrame)
+_raw_list = msgspec.json.Decoder(list[Raw])
+_client = msgspec.json.Decoder(BrowserClient)
+
+
+def decode_frame(data: bytes) -> BrowserFrame:
+    """Decode one message of a browser.
+
+    Raises:
+        Malformed: not JSON, no object, or an unknown `type`.
+    """
+    return decode(_frames, data)
+
+
+def decode_tools(tools: Maybe) -> list[Raw]:
+    """The items of a tools list, undecoded. Raises `Malformed` when it is no array."""
+    return decode(_raw_list, b"null" if isinstance(tools, msgspec.UnsetType) else bytes(tools))
+
+
+def decode_client(client: Maybe) -> BrowserClient:
+    """`hello.client`, or an anonymous one when it is absent or odd."""
+    try:
+        return decode(_client, b"{}" if isinstance(client, msgspec.UnsetType) else bytes(client))
+    except ValueError:
+        return BrowserClient()
+
+
+def invoke(call_id: str, tool_name: str, args: bytes, deadline_ms: int | None) -> bytes:
+    """An `invoke` frame with the argument bytes spliced in; `args` must be a checked JSON object."""
+    tail = b"}" if deadline_ms is None else b',"deadlineMs":%d}' % deadline_ms
+    return b"".join(
+        (b'{"type":"invoke","callId":', encode(call_id), b',"toolName":', encode(tool_name), b',"args":', args, tail)
+    )
+
+
+def cancel(call_id: str, reason: str) -> bytes:
+    return encode({"type": "cancel", "callId": call_id, "reason": reason})
+
+
+def open_url(url: str) -> bytes:
+    return encode({"type": "open", "url": url})

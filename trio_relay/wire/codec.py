@@ -1,0 +1,136 @@
+"""Reading JSON we did not write, and making bytes safe to splice into JSON we do write.
+
+A 10 MB result is never turned into Python objects: msgspec skips over it (checking the grammar as it goes)
+and hands the bytes on as `Raw`. What that skip does not check is checked here, so that spliced bytes are
+always valid UTF-8, strict JSON and one line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+T = TypeVar("T")
+
+Maybe = Raw | UnsetType
+"""A member whose value is kept as bytes; UNSET when the member is absent."""
+
+encode = msgspec.json.Encoder().encode
+
+_LONE_SURROGATE_HINT = re.compile(rb"\\u[dD][89a-fA-F]")
+# Read left to right, so that an escaped backslash or a proper pair is consumed whole and never cut in two.
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+_DIGITS_TO_ZERO = bytes.maketrans(b"123456789E", b"000000000e")
+
+
+class Malformed(ValueError):
+    """The bytes are not a JSON text of the expected shape. `is_json` tells which of the two it was."""
+
+    def __init__(self, reason: str, *, is_json: bool) -> None:
+        super().__init__(reason)
+        self.is_json = is_json
+
+
+def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    """Decode one JSON text, mending lone surrogate escapes on the way.
+
+    Half an emoji (`"\\ud83d"`) is what `JSON.stringify` makes of a string that was cut in the middle of a
+    character; it becomes U+FFFD instead of costing the whole message.
+
+    Raises:
+        Malformed: invalid UTF-8, invalid JSON, too deeply nested, or another shape than the decoder's type.
+    """
+    require_utf8(data)
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise Malformed(str(error), is_json=True) from None
+    except RecursionError:
+        raise Malformed("JSON is nested too deeply", is_json=True) from None
+    except msgspec.DecodeError as error:
+        if _LONE_SURROGATE_HINT.search(data) is not None:
+            mended = mend_surrogates(data)
+            if mended != data:
+                return decode(decoder, mended)
+        raise Malformed(str(error), is_json=False) from None
+
+
+def require_utf8(data: bytes) -> None:
+    """Raise `Malformed` unless `data` is valid UTF-8 (msgspec does not look inside what it skips)."""
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise Malformed(f"invalid UTF-8 at byte {error.start}", is_json=False) from None
+
+
+def mend_surrogates(data: bytes) -> bytes:
+    """Replace every surrogate escape without a partner by U+FFFD; everything else stays as it is."""
+    return _ESCAPES.sub(lambda match: b"\\ufffd" if match.group(1) else match.group(), data)
+
+
+def one_line(json: bytes) -> bytes:
+    """Make valid JSON safe to put on a line of its own.
+
+    Raw line ends are only legal between tokens, so a blank does as well. U+2028 and U+2029 are only legal
+    inside strings, where their escapes mean the same; some clients split lines on them.
+    """
+    if b"\n" in json or b"\r" in json:
+        json = json.replace(b"\n", b" ").replace(b"\r", b" ")
+    if not json.isascii():
+        # Looking for one character of a str is several times faster than for three bytes.
+        text = json.decode()
+        if "\u2028" in text or "\u2029" in text:
+            json = json.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    return json
+
+
+def has_infinite_number(json: bytes) -> bool:
+    """Whether valid JSON holds a number no page can represent, such as `1e999` (JavaScript reads Infinity).
+
+    The exact answer builds objects, so a cheap necessary sign is looked for first: an exponent of three
+    digits or a run of 309 digits.
+    """
+    shape = json.translate(_DIGITS_TO_ZERO)
+    if b"0e000" not in shape and b"0e+000" not in shape and b"0" * 309 not in shape:
+        return False
+    try:
+        value = msgspec.json.decode(json)
+    except (msgspec.DecodeError, RecursionError):
+        return True
+    return _overflows(value)
+
+
+def _overflows(value: object) -> bool:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+        elif isinstance(item, int) and item.bit_length() > 1024:
+            return True
+    return False
+
+
+_STRING = msgspec.json.Decoder(str)
+
+
+def as_text(raw: Maybe) -> str | None:
+    """The string a member holds; None if it is absent, null or anything else."""
+    if isinstance(raw, UnsetType):
+        return None
+    data = bytes(raw)
+    if data[:1] != b'"':
+        return None
+    return decode(_STRING, data)
+
+
+def is_null(raw: Maybe) -> bool:
+    return not isinstance(raw, UnsetType) and bytes(raw) == b"null"

@@ -1,0 +1,96 @@
+"""JSON-RPC and MCP envelopes as far as the raw lane reads and writes them.
+
+The SDK owns the protocol; these structs only find the few members the raw lane needs and leave the rest
+as bytes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from trio_relay.wire.codec import Maybe, encode
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+PROTOCOL_VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
+
+LIST_CHANGED_LINE = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'
+
+
+class Envelope(Struct, frozen=True):
+    """One line of a client, taken apart at the first level."""
+
+    jsonrpc: Maybe = UNSET
+    id: Maybe = UNSET
+    method: Maybe = UNSET
+    params: Maybe = UNSET
+    result: Maybe = UNSET
+    error: Maybe = UNSET
+
+
+class CallParams(Struct, frozen=True):
+    """`params` of tools/call and tools/list; the last three are nothing the raw lane understands."""
+
+    name: Maybe = UNSET
+    arguments: Maybe = UNSET
+    cursor: Maybe = UNSET
+    meta: Maybe = msgspec.field(default=UNSET, name="_meta")
+    task: Maybe = UNSET
+    inputResponses: Maybe = UNSET
+    requestState: Maybe = UNSET
+
+
+class Meta(Struct, frozen=True):
+    """The members of a request's `_meta` that matter here."""
+
+    progressToken: Maybe = UNSET
+    protocolVersion: Maybe = msgspec.field(default=UNSET, name=PROTOCOL_VERSION_KEY)
+    clientInfo: Maybe = msgspec.field(default=UNSET, name="io.modelcontextprotocol/clientInfo")
+    clientCapabilities: Maybe = msgspec.field(default=UNSET, name="io.modelcontextprotocol/clientCapabilities")
+    logLevel: Maybe = msgspec.field(default=UNSET, name="io.modelcontextprotocol/logLevel")
+
+
+class CancelledParams(Struct, frozen=True):
+    requestId: Maybe = UNSET
+    reason: Maybe = UNSET
+
+
+ENVELOPE = msgspec.json.Decoder(Envelope)
+CALL_PARAMS = msgspec.json.Decoder(CallParams)
+META = msgspec.json.Decoder(Meta)
+CANCELLED_PARAMS = msgspec.json.Decoder(CancelledParams)
+
+
+def result_line(request_id: bytes, result: bytes) -> bytes:
+    """A response line. `request_id` is echoed byte for byte; `result` must be checked JSON on one line."""
+    return b"".join((b'{"jsonrpc":"2.0","id":', request_id, b',"result":', result, b"}\n"))
+
+
+def error_line(request_id: bytes, code: int, message: str) -> bytes:
+    """An error line; `request_id` is `null` where no id could be read."""
+    error = encode({"code": code, "message": message})
+    return b"".join((b'{"jsonrpc":"2.0","id":', request_id, b',"error":', error, b"}\n"))
+
+
+def progress_line(token: bytes, progress: bytes, total: bytes | None, message: bytes | None) -> bytes:
+    """A progress notification. All arguments are JSON texts, echoed byte for byte."""
+    parts = [b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":', token]
+    parts += [b',"progress":', progress]
+    if total is not None:
+        parts += [b',"total":', total]
+    if message is not None:
+        parts += [b',"message":', message]
+    return b"".join((*parts, b"}}\n"))
+
+
+def raw_bytes(raw: Maybe) -> bytes | None:
+    """The bytes of a member; None when it is absent."""
+    return None if isinstance(raw, UnsetType) else bytes(raw)
+
+
+__all__ = ["CALL_PARAMS", "CANCELLED_PARAMS", "ENVELOPE", "META", "CallParams", "Envelope", "Meta", "Raw"]
