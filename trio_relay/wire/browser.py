@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from trio_relay.wire.codec import Maybe, decode, encode
+from trio_relay.wire.codec import Maybe, decode, decode_spliceable, encode
 
 SUBPROTOCOLS = ("webmcp.v1", "webmcp-discovery.v1")
 SERVICE_NAMES = ("webmcp-extension-relay", "webmcp-local-relay")
@@ -96,12 +96,12 @@ _client = msgspec.json.Decoder(BrowserClient)
 
 
 def decode_frame(data: bytes) -> BrowserFrame:
-    """Decode one message of a browser.
+    """Decode one message of a browser; its `Raw` members are safe to splice into a line of stdout.
 
     Raises:
         Malformed: not JSON, no object, or an unknown `type`.
     """
-    return decode(_frames, data)
+    return decode_spliceable(_frames, data)
 
 
 def decode_tools(tools: Maybe) -> list[Raw]:
@@ -117,7 +117,7 @@ def decode_client(client: Maybe) -> BrowserClient:
         return BrowserClient()
 
 
-def invoke(call_id: str, tool_name: str, args: bytes, deadline_ms: int | None) -> bytes:
+def invoke(call_id: str, tool_name: str, args: Raw, deadline_ms: int | None) -> bytes:
     """An `invoke` frame with the argument bytes spliced in; `args` must be a checked JSON object."""
     tail = b"}" if deadline_ms is None else b',"deadlineMs":%d}' % deadline_ms
     return b"".join(

@@ -60,6 +60,13 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
         raise Malformed(str(error), is_json=False) from None
 
 
+def decode_spliceable(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    """Like `decode`, and every `Raw` in the outcome can be spliced into a line as it is (see `one_line`)."""
+    value = decode(decoder, data)
+    safe = one_line(data)
+    return value if safe is data else decode(decoder, safe)
+
+
 def require_utf8(data: bytes) -> None:
     """Raise `Malformed` unless `data` is valid UTF-8 (msgspec does not look inside what it skips)."""
     if not data.isascii():

@@ -1,0 +1,165 @@
+"""The command line: argv to settings, signals, exit codes. The only reader of argv and of the environment."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NoReturn
+
+from trio_relay._version import __version__
+from trio_relay.config import (
+    DEFAULT_HOST,
+    DEFAULT_INVOKE_TIMEOUT_MS,
+    DEFAULT_MAX_PAYLOAD,
+    DEFAULT_ORIGINS,
+    DEFAULT_PORT,
+    DISCOVERY_PORTS,
+    RelayConfig,
+    parse_invoke_timeout,
+    parse_max_payload,
+    parse_name,
+    parse_origins,
+    parse_port,
+)
+from trio_relay.errors import ConfigError, RelayError
+from trio_relay.log import PatientHandler, set_up_logging
+
+logger = logging.getLogger("trio_relay.cli")
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LEAVE_S = 5.0
+"""Seconds after the reason to leave at which the process ends whatever hangs."""
+
+ORIGIN_ALIASES = ("--allowed-origin", "--ws-origin")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, exit code 2."""
+        self.exit(2, f"trio-relay: {message}\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="trio-relay",
+        usage="trio-relay [options] | trio-relay demo",
+        description="Relays the WebMCP tools of open browser tabs to an MCP client on stdin and stdout.",
+        epilog="'trio-relay demo' shows the whole way without a browser. Docs: README.md.",
+        allow_abbrev=False,
+        formatter_class=partial(argparse.HelpFormatter, max_help_position=30, width=100),
+    )
+    add = parser.add_argument
+    add("command", nargs="?", choices=("demo",), help=argparse.SUPPRESS)
+    add("--host", "-H", default=DEFAULT_HOST, help=f"address to bind for the browser (default: {DEFAULT_HOST})")
+    add("--port", "-p", metavar="PORT", help=f"port for the browser (default: {DEFAULT_PORT})")
+    add(
+        "--widget-origin",
+        action="append",
+        metavar="LIST",
+        help=f"browser origins that may offer tools, comma-separated; <scheme>://* allows a scheme "
+        f"(default: {','.join(DEFAULT_ORIGINS)})",
+    )
+    for alias in ORIGIN_ALIASES:
+        add(alias, action="append", metavar="LIST", help="deprecated alias for --widget-origin")
+    add("--label", help="name of this relay, shown by browsers")
+    add("--workspace", help="name of your workspace, shown by browsers")
+    add("--relay-id", help="stable id of this relay, reported to browsers")
+    add(
+        "--invoke-timeout",
+        metavar="MS",
+        help=f"milliseconds a tool may take, or 'none' (default: {DEFAULT_INVOKE_TIMEOUT_MS})",
+    )
+    add("--max-payload", metavar="BYTES", help=f"largest WebSocket message in bytes (default: {DEFAULT_MAX_PAYLOAD})")
+    add("--log-level", default="info", metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (default: info)")
+    add("--log-file", metavar="FILE", help="append log lines to FILE too (they always go to stderr)")
+    add("--version", action="version", version=f"trio-relay {__version__}")
+    return parser
+
+
+def read_config(args: argparse.Namespace) -> RelayConfig:
+    """Settings from parsed arguments. Raises `ConfigError` for the first value that cannot be used."""
+    origins: tuple[str, ...] = ()
+    for option in ("--widget-origin", *ORIGIN_ALIASES):
+        for text in getattr(args, option[2:].replace("-", "_")) or ():
+            origins += parse_origins(option, text)
+    values: dict[str, Any] = {
+        name: parse_name("--" + name.replace("_", "-"), value)
+        for name in ("label", "workspace", "relay_id")
+        if (value := getattr(args, name)) is not None
+    }
+    host = parse_name("--host", args.host)
+    if any(char.isspace() or char in "/,@" for char in host):
+        raise ConfigError(f"--host takes an address or a host name, like {DEFAULT_HOST}, not {host!r}")
+    if args.port is not None:
+        values["port"] = parse_port(args.port)
+    if args.invoke_timeout is not None:
+        values["invoke_timeout"] = parse_invoke_timeout(args.invoke_timeout)
+    if args.max_payload is not None:
+        values["max_payload"] = parse_max_payload(args.max_payload)
+    return RelayConfig(host=host, allowed_origins=origins or DEFAULT_ORIGINS, **values)
+
+
+def _warn_about(args: argparse.Namespace, config: RelayConfig) -> None:
+    for alias in ORIGIN_ALIASES:
+        if getattr(args, alias[2:].replace("-", "_")):
+            logger.warning("%s is deprecated: use --widget-origin", alias)
+    if config.port not in DISCOVERY_PORTS:
+        first, last = DISCOVERY_PORTS[0], DISCOVERY_PORTS[-1]
+        logger.warning(
+            "port %d is outside %d to %d, where browser extensions look: tell yours the port", config.port, first, last
+        )
+    if not config.is_loopback:
+        logger.warning(
+            "bound to %s: every machine that reaches it can talk to your browser's tools; there is no password",
+            config.host,
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the program and leave it: 0 after a normal end, 1 when it could not start, 2 for bad arguments."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    try:
+        if args.log_level not in LOG_LEVELS:
+            raise ConfigError(f"--log-level takes one of {', '.join(LOG_LEVELS)}, not {args.log_level!r}")
+        config = read_config(args)
+        log = set_up_logging(args.log_level, args.log_file)
+    except ConfigError as error:
+        parser.error(str(error))
+    except OSError as error:
+        parser.error(f"--log-file takes a file that can be written, not {args.log_file!r} ({error.strerror})")
+    if args.command == "demo":
+        from trio_relay.surface.demo import run_demo
+
+        _leave(run_demo(), log)
+    _warn_about(args, config)
+    from trio_relay.program import run_program
+
+    try:
+        code = run_program(config, on_leaving=_limit_leaving)
+    except RelayError as error:
+        logger.error("%s", error)
+        code = 1
+    _leave(code, log)
+
+
+def _limit_leaving() -> None:
+    """From now on the process has `LEAVE_S`, whatever hangs: a thread in a read, a library's exit hook."""
+    timer = threading.Timer(LEAVE_S - 0.5, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+
+
+def _leave(code: int, log: PatientHandler) -> NoReturn:
+    """End at once. Threads may still be in a read that never returns; the interpreter would wait for them."""
+    log.settle(0.5)
+    if sys.stdout is not None:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+    os._exit(code)

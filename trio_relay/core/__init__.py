@@ -1,0 +1,1 @@
+"""Decisions without I/O: names, sources, pending calls, definitions, results. Time comes in as an argument."""

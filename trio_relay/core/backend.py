@@ -1,0 +1,110 @@
+"""The contract between a relay and the faces it shows: what a server-mode hub and a client-mode link both offer.
+
+`surface/` and embedders program against `ToolBackend` only, so they cannot tell which of the two serves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from msgspec import Raw, Struct
+
+from trio_relay.core.pending import OnProgress
+from trio_relay.core.results import CallResult
+
+
+class Target(Struct, frozen=True):
+    """Which tab a call is meant for. With neither member, the tool's name decides.
+
+    Attributes:
+        source_id: A source's id, or else a tab id.
+        tab_id: Strictly a tab id.
+    """
+
+    source_id: str | None = None
+    tab_id: str | None = None
+
+
+class SourceView(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """A connected source as clients see it; times in milliseconds since 1970."""
+
+    source_id: str
+    tab_id: str
+    connected_at: int
+    last_seen_at: int
+    tool_count: int
+    origin: str | None = None
+    url: str | None = None
+    title: str | None = None
+    icon_url: str | None = None
+
+
+class ToolView(Struct, frozen=True, kw_only=True):
+    """A listed tool.
+
+    Attributes:
+        name: Its public name.
+        original_name: The page's own name.
+        definition: JSON text of the MCP Tool, as `tools/list` shows it.
+        source_ids: The sources that offer it, the one a call reaches first.
+    """
+
+    name: str
+    original_name: str
+    definition: bytes
+    source_ids: tuple[str, ...]
+
+
+class Change(Struct, frozen=True):
+    """Where the visible catalogue stands. Two equal values mean that a client would see the same list.
+
+    `names` changes with tools, their definitions and public names; `titles` with nothing but tab titles.
+    """
+
+    names: int
+    titles: int
+
+
+class ToolBackend(Protocol):
+    """Tools of browser tabs, wherever they are connected."""
+
+    def sources(self) -> list[SourceView]: ...
+
+    def tools(self) -> Iterator[ToolView]: ...
+
+    def listing(self) -> list[bytes]:
+        """The catalogue: one JSON text per tab, its tools separated by commas (`{…},{…}`)."""
+
+    def change(self) -> Change: ...
+
+    async def wait_change(self, seen: Change) -> Change:
+        """Return as soon as `change()` differs from `seen` (at once if it already does)."""
+
+    async def call(
+        self,
+        name: str,
+        args: Raw,
+        *,
+        target: Target | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> CallResult:
+        """Call a tool.
+
+        Args:
+            name: Public name; with a `target`, the page's own name is understood too.
+            args: JSON text of an object.
+            on_progress: Called for every progress frame of the page, in order.
+
+        Raises:
+            RelayError: see `trio_relay.errors`; `may_have_run` says whether the page may have acted.
+        """
+
+    def refresh(self, origin: str) -> SourceView:
+        """Reload the most recently seen tab of an origin. Raises `SourceNotFound` if there is none."""
+
+    def open_in_browser(self, url: str) -> bool:
+        """Ask a connected browser extension to open a tab. False if none has announced that it can."""
+
+    def info(self) -> dict[str, Any]:
+        """Facts for people: mode, host, port, relay id."""

@@ -1,0 +1,90 @@
+"""Calls that wait for a tab's answer, and nothing else about them.
+
+A call is settled at most once, only by the source it was sent to, and never after its caller has gone.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+from trio_relay.errors import RelayError
+from trio_relay.wire.codec import Maybe
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One `progress` frame of a page. The members are JSON texts, as the page wrote them."""
+
+    progress: bytes
+    total: bytes | None = None
+    message: bytes | None = None
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(slots=True, eq=False)
+class PendingCall:
+    """One call on its way. `wake` is called when it is settled; `outcome` is then set."""
+
+    call_id: str
+    source_id: str
+    wake: Callable[[], None]
+    on_progress: OnProgress | None = None
+    outcome: Maybe | RelayError | None = field(default=None)
+
+
+class PendingCalls:
+    """The table of pending calls, by source.
+
+    Call ids carry a random prefix: a browser that still works on a call of an earlier relay process cannot
+    answer one of ours by accident.
+    """
+
+    def __init__(self) -> None:
+        self._prefix = secrets.token_hex(4)
+        self._numbers = count(1)
+        self._by_source: dict[str, dict[str, PendingCall]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_source.values()))
+
+    def open(self, source_id: str, wake: Callable[[], None], on_progress: OnProgress | None = None) -> PendingCall:
+        call = PendingCall(f"{self._prefix}-{next(self._numbers)}", source_id, wake, on_progress)
+        self._by_source.setdefault(source_id, {})[call.call_id] = call
+        return call
+
+    def close(self, call: PendingCall) -> None:
+        """The caller no longer waits; a later answer finds nothing."""
+        calls = self._by_source.get(call.source_id, {})
+        calls.pop(call.call_id, None)
+        if not calls:
+            self._by_source.pop(call.source_id, None)
+
+    def settle(self, source_id: str, call_id: str, outcome: Maybe | RelayError) -> bool:
+        """Hand an outcome to the waiting call. False if this source has no such call (late, or not its own)."""
+        call = self._by_source.get(source_id, {}).get(call_id)
+        if call is None or call.outcome is not None:
+            return False
+        call.outcome = outcome
+        call.wake()
+        return True
+
+    def progress(self, source_id: str, call_id: str, progress: Progress) -> bool:
+        """Hand progress to the caller. False if nobody waits for this call of this source."""
+        call = self._by_source.get(source_id, {}).get(call_id)
+        if call is None or call.outcome is not None:
+            return False
+        if call.on_progress is not None:
+            call.on_progress(progress)
+        return True
+
+    def fail_source(self, source_id: str, error: RelayError) -> int:
+        """Fail every call that waits for this source, at once. Returns how many there were."""
+        calls = list(self._by_source.get(source_id, {}).values())
+        for call in calls:
+            self.settle(source_id, call.call_id, error)
+        return len(calls)

@@ -1,0 +1,267 @@
+"""What a page returned, made into a CallToolResult that every official client accepts.
+
+The common case is judged from the outside: members are located, never decoded, and the page's bytes go on
+unchanged. Only a result that would make a client throw (or hang) is rebuilt, and then only the members at
+fault are. Which client refuses what was measured; the table is in docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+import binascii
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from trio_relay.core import tooldef
+from trio_relay.core.schema import MAX_CHECKED_BYTES, first_violation
+from trio_relay.wire.codec import Maybe, encode
+
+MAX_PREVIEW_CHARS = 500
+"""How much of an unusable answer is shown; a number of the wire protocol."""
+
+_members = msgspec.json.Decoder(dict[str, Raw])
+_items = msgspec.json.Decoder(list[Raw])
+
+
+class CallResult(Struct, frozen=True):
+    """A CallToolResult as JSON text on one line, without a resultType (it is complete).
+
+    Attributes:
+        structured: The text of its structuredContent, if any.
+        has_meta: Whether it has a `_meta`.
+    """
+
+    json: Raw
+    is_error: bool = False
+    structured: Raw | None = None
+    has_meta: bool = False
+
+
+class _Block(Struct, frozen=True):
+    """A content block as the fast path sees it: any member but these is a reason to look closer."""
+
+    type: str
+    text: Maybe = UNSET
+    data: Maybe = UNSET
+    mimeType: Maybe = UNSET
+    uri: Maybe = UNSET
+    name: Maybe = UNSET
+    title: Maybe = UNSET
+    description: Maybe = UNSET
+    size: Maybe = UNSET
+    resource: Maybe = UNSET
+    annotations: Maybe = UNSET
+    icons: Maybe = UNSET
+    meta: Maybe = msgspec.field(default=UNSET, name="_meta")
+
+    def is_plain_text(self) -> bool:
+        return (
+            self.type == "text"
+            and first_byte(self.text) == b'"'
+            and self.annotations is UNSET
+            and self.meta is UNSET
+            and self.title is UNSET
+        )
+
+
+class _Shape(Struct, frozen=True):
+    """A result as the fast path sees it. Strict: anything unusual fails to decode or is looked at closely."""
+
+    content: list[_Block] | UnsetType = UNSET
+    structuredContent: Maybe = UNSET
+    isError: bool | UnsetType = UNSET
+    meta: Maybe = msgspec.field(default=UNSET, name="_meta")
+    resultType: Maybe = UNSET
+
+
+_shape = msgspec.json.Decoder(_Shape)
+
+
+def first_byte(raw: Maybe) -> bytes:
+    """The first byte of a JSON text, which tells its type; empty when absent."""
+    return b"" if isinstance(raw, UnsetType) else bytes(memoryview(raw)[:1])
+
+
+def error_result(message: str) -> CallResult:
+    """A result that tells a model what went wrong (`isError: true`)."""
+    body = {"content": [{"type": "text", "text": message}], "isError": True}
+    return CallResult(Raw(encode(body)), is_error=True)
+
+
+def parse_result(raw: Maybe) -> CallResult:
+    """Bring what a page returned into shape; whatever cannot be saved becomes an error result.
+
+    Args:
+        raw: The `result` member of a result frame: checked JSON on one line, or UNSET when it was missing.
+    """
+    if isinstance(raw, UnsetType):
+        return error_result("The page answered without a result.")
+    try:
+        shape = _shape.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        shape = None
+    if (
+        shape is not None
+        and shape.resultType is UNSET
+        and shape.content is not UNSET
+        and first_byte(shape.structuredContent) in (b"", b"{")
+        and first_byte(shape.meta) in (b"", b"{")
+        and all(block.is_plain_text() for block in shape.content)
+    ):
+        structured = None if isinstance(shape.structuredContent, UnsetType) else shape.structuredContent
+        return CallResult(raw, shape.isError is True, structured, shape.meta is not UNSET)
+    text = bytes(raw)
+    if text[:1] != b"{":
+        return _unusable(text, "is not an object")
+    return _judge(text, _object(text))
+
+
+def _object(raw: bytes) -> dict[str, bytes]:
+    return {key: bytes(value) for key, value in _members.decode(raw).items()}
+
+
+def _judge(raw: bytes, members: dict[str, bytes]) -> CallResult:
+    fixed = {key: value for key, value in members.items() if not (value == b"null" and key in _OPTIONAL)}
+    if fixed.pop("resultType", b'"complete"') == b'"input_required"':
+        return error_result(
+            "The page asked for more input before it can answer (input_required), which a relay cannot pass on. "
+            "Call the tool again with everything it needs."
+        )
+    if fixed.get("_meta", b"{")[:1] != b"{":
+        del fixed["_meta"]
+    is_error = fixed.get("isError", b"false")
+    if is_error not in (b"true", b"false"):
+        return _unusable(raw, "has an isError that is not a boolean")
+    structured = fixed.get("structuredContent")
+    if structured is not None and structured[:1] != b"{":
+        return _unusable(raw, "has a structuredContent that is not an object")
+    content = fixed.get("content")
+    if content is None:
+        if structured is None:
+            return _unusable(raw, "has no content")
+        fixed["content"] = b"[" + _text_block(structured.decode()) + b"]"
+    else:
+        blocks = _blocks(content)
+        if blocks is None:
+            return _unusable(raw, "has a content that is not a list of blocks")
+        fixed["content"] = blocks
+    json = raw if fixed == members else tooldef.join(fixed)
+    return CallResult(
+        Raw(json), is_error == b"true", None if structured is None else Raw(structured), has_meta="_meta" in fixed
+    )
+
+
+def _unusable(raw: bytes, why: str) -> CallResult:
+    preview = raw[: 4 * MAX_PREVIEW_CHARS].decode(errors="ignore")[:MAX_PREVIEW_CHARS]
+    return error_result(f"The page's answer {why}, so it is no MCP tool result. It begins: {preview}")
+
+
+def _text_block(text: str) -> bytes:
+    return encode({"type": "text", "text": text})
+
+
+def _blocks(content: bytes) -> bytes | None:
+    """The content array with every block valid; None if it is no array of objects."""
+    if content[:1] != b"[":
+        return None
+    items = [bytes(item) for item in _items.decode(content)]
+    good: list[bytes] = []
+    for item in items:
+        if item[:1] != b"{":
+            return None
+        good.append(_block(item))
+    return content if good == items else b"[" + b",".join(good) + b"]"
+
+
+def _block(raw: bytes) -> bytes:
+    """The block itself if clients know and accept it, else a text block with its JSON in its place."""
+    members = _object(raw)
+    required = _REQUIRED.get(members.get("type", b""))
+    if required is None or any(not _is_string(members.get(key)) for key in required):
+        return _text_block(raw.decode())
+    if members["type"] == b'"resource"' and not _resource_ok(members.get("resource", b"")):
+        return _text_block(raw.decode())
+    if "data" in required and not _base64_ok(members["data"]):
+        return _text_block(raw.decode())
+    good = {key: value for key, value in members.items() if _block_member_ok(key, value)}
+    return raw if len(good) == len(members) else tooldef.join(good)
+
+
+def _is_string(value: bytes | None) -> bool:
+    return value is not None and value[:1] == b'"'
+
+
+def _block_member_ok(key: str, value: bytes) -> bool:
+    """Whether an optional member of a block may stay."""
+    if key in ("_meta", "annotations"):
+        return value[:1] == b"{" and (key == "_meta" or _annotations_ok(value))
+    if key in ("title", "description", "mimeType"):
+        return value[:1] == b'"'
+    if key == "size":
+        return value[:1] in b"0123456789"
+    if key == "icons":
+        return tooldef.icons(value) == value
+    return value != b"null"
+
+
+def _annotations_ok(raw: bytes) -> bool:
+    value = msgspec.json.decode(raw)
+    audience, priority = value.get("audience", []), value.get("priority", 0)
+    return (
+        isinstance(audience, list)
+        and all(item in ("user", "assistant") for item in audience)
+        and isinstance(priority, int | float)
+        and not isinstance(priority, bool)
+        and 0 <= priority <= 1
+        and isinstance(value.get("lastModified", ""), str)
+    )
+
+
+def _resource_ok(raw: bytes) -> bool:
+    if raw[:1] != b"{":
+        return False
+    members = _object(raw)
+    if not _is_string(members.get("uri")) or members.get("_meta", b"{")[:1] != b"{":
+        return False
+    if not _is_string(members.get("mimeType", b'"')):
+        return False
+    if _is_string(members.get("text")):
+        return True
+    return _is_string(members.get("blob")) and _base64_ok(members["blob"])
+
+
+def _base64_ok(raw: bytes) -> bool:
+    """Whether a JSON string holds base64, as the TypeScript client insists. Not looked at above 1 MiB."""
+    if len(raw) > MAX_CHECKED_BYTES:
+        return True
+    try:
+        binascii.a2b_base64(raw[1:-1].replace(b"\\/", b"/"), strict_mode=True)
+    except binascii.Error:
+        return False
+    return True
+
+
+def check_output(result: CallResult, output_schema: bytes | None) -> CallResult:
+    """Hold a result against the tool's outputSchema, as clients do; they would throw the whole call away."""
+    if output_schema is None or result.is_error:
+        return result
+    if result.structured is None:
+        return error_result(
+            "The tool declares an outputSchema but the page returned no structuredContent, so clients refuse the "
+            "answer. The page must return structuredContent or drop the outputSchema."
+        )
+    violation = first_violation(output_schema, result.structured)
+    if violation is not None:
+        return error_result(f"The page's structuredContent does not match the tool's outputSchema at {violation}")
+    return result
+
+
+_OPTIONAL = frozenset({"content", "structuredContent", "isError", "_meta", "resultType"})
+_REQUIRED: dict[bytes, tuple[str, ...]] = {
+    b'"text"': ("text",),
+    b'"image"': ("data", "mimeType"),
+    b'"audio"': ("data", "mimeType"),
+    b'"resource_link"': ("uri", "name"),
+    b'"resource"': (),
+}
+"""Members that must be strings, per type of content block (MCP 2024-11-05 to 2026-07-28)."""

@@ -1,0 +1,99 @@
+"""What waits to be written to one socket. Callers put whole messages in; only the writer task writes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import trio
+
+from trio_relay.errors import NotSent
+from trio_relay.links.socket import Socket
+
+MAX_BACKLOG = 64 << 20
+"""Bytes that may wait for one socket. A tab that takes nothing gets no more calls than this, so a frozen page
+cannot fill our memory."""
+
+
+class Ticket:
+    """One message on its way. `sent` turns True when its writing begins; from then on it cannot be taken back."""
+
+    __slots__ = ("build", "sent", "size")
+
+    def __init__(self, build: Callable[[], bytes], size: int) -> None:
+        self.build: Callable[[], bytes] | None = build
+        self.size = size
+        self.sent = False
+
+
+class Outbox:
+    """A queue of messages in order. `put` and `take_back` never wait."""
+
+    def __init__(self, limit: int = MAX_BACKLOG) -> None:
+        self._limit = limit
+        self._queue: deque[Ticket] = deque()
+        self._backlog = 0
+        self._filled = trio.Event()
+        self._emptied = trio.Event()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def backlog(self) -> int:
+        """Bytes waiting, about."""
+        return self._backlog
+
+    def put(self, message: bytes | Callable[[], bytes], size: int = 0) -> Ticket:
+        """Queue a message, or a function that makes it when its turn comes (`size` is then its size in bytes).
+
+        Raises:
+            NotSent: too much is waiting already.
+        """
+        ticket = Ticket(lambda: message, len(message)) if isinstance(message, bytes) else Ticket(message, size)
+        if self._queue and self._backlog + ticket.size > self._limit:
+            raise NotSent(
+                f"The tab is not reading: {self._backlog} bytes already wait for it. Reload the tab and try again."
+            )
+        self._queue.append(ticket)
+        self._backlog += ticket.size
+        self._filled.set()
+        return ticket
+
+    def take_back(self, ticket: Ticket) -> bool:
+        """Forget a message that has not been sent. False if it is too late."""
+        if ticket.sent:
+            return False
+        if ticket.build is not None:
+            ticket.build = None
+            self._backlog -= ticket.size
+        return True
+
+    async def flushed(self) -> None:
+        """Return once everything that was put in has been written."""
+        while self._queue or self._backlog:
+            self._emptied = trio.Event()
+            await self._emptied.wait()
+
+    async def write_to(self, socket: Socket) -> None:
+        """The writer task of a socket: writes what is put in, one whole message after the other.
+
+        Raises:
+            Closed: the socket is.
+        """
+        while True:
+            while not self._queue:
+                self._filled = trio.Event()
+                await self._filled.wait()
+            ticket = self._queue.popleft()
+            if ticket.build is None:
+                continue
+            ticket.sent = True
+            message = ticket.build()
+            ticket.build = None
+            try:
+                await socket.send(message)
+            finally:
+                self._backlog -= ticket.size
+                if not self._queue:
+                    self._emptied.set()

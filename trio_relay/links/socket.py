@@ -1,0 +1,291 @@
+"""A WebSocket whose messages are bytes, with exact limits and a sense of life: our adapter to trio_websocket.
+
+What trio_websocket 0.12 does not offer, and this adapter adds:
+
+* its message limit counts characters of decoded text, so 10 MB of three-byte characters pass as 3.3 MB;
+* it decodes text that we would only encode again;
+* a peer that breaks the protocol gets no close frame (1002, 1003, 1007), and one that sends too much may see
+  a TCP reset instead of 1009, because the socket is closed while its data is still arriving;
+* it never tells when bytes arrive or leave, and a tab that is slow, not dead, must not be cut.
+
+It uses the class's constructor with a `WSConnection` and a stream of our own, and two non-public names,
+`_reader_task` and `_get_request`; pyproject.toml pins the version for that reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import trio
+from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection, WebSocketRequest
+from wsproto import ConnectionType
+
+from trio_relay.links.frames import FrameError, TextFrames
+
+__all__ = ["Closed", "Socket", "connect", "handshake"]
+
+RECEIVE_BYTES = 65_536
+"""Bytes asked of the kernel at once. trio_websocket's own 4 KiB doubles the time of a large message; above 64 KiB
+an allocation becomes a system call."""
+
+SEND_CHUNK = 65_536
+"""Bytes handed to the kernel at once, so that a slow reader shows as progress rather than as one long wait."""
+
+SEND_BUFFER = 131_072
+"""Kernel send buffer in bytes. Small, so that what has left it has nearly reached the peer: with the kernel's own
+choice of some megabytes, a tab that reads 50 KB/s looks dead for a minute."""
+
+LINGER_S = 2.0
+"""How long a peer that broke a limit may go on sending before its socket is closed under it. Closing at once would
+reset the connection and destroy the close frame that explains why."""
+
+HANDSHAKE_S = 5.0
+CLOSE_S = 1.0
+"""Seconds a peer has for the opening and for the closing handshake."""
+
+
+class Closed(Exception):
+    """The socket is closed. `code` and `reason` say how; `ours` whether this end decided it."""
+
+    def __init__(self, code: int, reason: str, *, ours: bool) -> None:
+        super().__init__(f"{code} {reason}".strip())
+        self.code = code
+        self.reason = reason
+        self.ours = ours
+
+
+class MeteredStream(trio.abc.Stream):
+    """A TCP stream that remembers when the peer last showed life, and whether a frame was cut in half."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self.last_life = trio.current_time()
+        self.linger = False
+        self.cut = False
+        # Fails if the peer is gone already; the first read will say so.
+        with suppress(OSError):
+            stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_SNDBUF, SEND_BUFFER)
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        data = await self._stream.receive_some(max_bytes)
+        self.last_life = trio.current_time()
+        return data
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self.cut = True
+        if len(data) <= SEND_CHUNK:
+            # The kernel takes this much from anyone, alive or not: no sign of life.
+            await self._stream.send_all(data)
+        else:
+            with memoryview(data) as view:
+                for start in range(0, len(view), SEND_CHUNK):
+                    await self._stream.send_all(view[start : start + SEND_CHUNK])
+                    self.last_life = trio.current_time()
+        self.cut = False
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        if self.linger:
+            self.linger = False
+            with trio.move_on_after(LINGER_S), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await self._stream.send_eof()
+                while await self._stream.receive_some(RECEIVE_BYTES):
+                    pass
+        await self._stream.aclose()
+
+
+class Socket(WebSocketConnection):
+    """An open WebSocket. One task reads, one task writes; closing is for its owner (see `handshake`).
+
+    Attributes:
+        faulted: Set as soon as the peer has broken the protocol; `receive` raises then too, but only after an
+            answer was written, which a peer that reads nothing can hold up.
+    """
+
+    def __init__(
+        self,
+        stream: trio.SocketStream,
+        kind: ConnectionType,
+        *,
+        max_message: int,
+        host: str | None = None,
+        path: str | None = None,
+        subprotocols: tuple[str, ...] = (),
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        self.frames = TextFrames(kind, max_message=max_message, on_fault=self._fault)
+        self.metered = MeteredStream(stream)
+        self.faulted = trio.Event()
+        self._reader_done = trio.Event()
+        self._we_closed: tuple[int, str] | None = None
+        super().__init__(
+            self.metered,
+            self.frames,
+            host=host,
+            path=path,
+            client_subprotocols=subprotocols,
+            client_extra_headers=list(headers),
+            max_message_size=max_message,
+            receive_buffer_size=RECEIVE_BYTES,
+        )
+
+    @property
+    def last_life(self) -> float:
+        """trio time at which the peer last showed life: it sent bytes, or took some of a large message."""
+        return self.metered.last_life
+
+    async def receive(self) -> bytes:
+        """The next message, valid UTF-8.
+
+        Raises:
+            Closed: by either end, for whatever reason.
+        """
+        try:
+            message = await self.get_message()
+        except ConnectionClosed:
+            raise self.why_closed() from None
+        assert isinstance(message, bytes)
+        return message
+
+    async def send(self, message: bytes) -> None:
+        """Write one text message. Only the writer task may call this; cancelling it leaves half a frame.
+
+        Raises:
+            Closed: the peer is gone.
+        """
+        try:
+            await self.send_message(message)
+        except ConnectionClosed:
+            raise self.why_closed() from None
+
+    async def close(self, code: int, reason: str = "") -> None:
+        """Send a close frame and wait at most a second for the peer's; then the socket is gone either way."""
+        if self._we_closed is None and self.closed is None:
+            self._we_closed = (code, reason)
+        if self.metered.cut:
+            # A close frame would be read as the missing part of the frame that was cut.
+            await trio.aclose_forcefully(self.metered)
+            return
+        with trio.move_on_after(CLOSE_S):
+            await self.aclose(code, reason)
+        if self.frames.fault is not None:
+            with trio.move_on_after(LINGER_S):
+                await self._reader_done.wait()
+
+    def why_closed(self) -> Closed:
+        if self.frames.fault is not None:
+            return Closed(self.frames.fault.code, self.frames.fault.reason, ours=True)
+        if self._we_closed is not None:
+            return Closed(*self._we_closed, ours=True)
+        reason = self.closed
+        return Closed(1006, "", ours=False) if reason is None else Closed(reason.code, reason.reason or "", ours=False)
+
+    def _fault(self, error: FrameError) -> None:
+        self.metered.linger = True
+        self.faulted.set()
+
+    async def run(self, scope: trio.CancelScope) -> None:
+        """The reader task. A connection that ends before its handshake cancels `scope`."""
+        try:
+            await self._reader_task()
+        finally:
+            self._reader_done.set()
+        if not self._open_handshake.is_set():
+            scope.cancel()
+
+    async def get_request(self) -> WebSocketRequest:
+        """The client's HTTP request, once."""
+        return await self._get_request()
+
+    async def wait_open(self) -> None:
+        await self._open_handshake.wait()
+
+
+@contextmanager
+def _single_errors() -> Iterator[None]:
+    """Let the one error of a nursery through as itself: the body of a `with` block is where it came from."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
+
+
+@asynccontextmanager
+async def handshake(stream: trio.SocketStream, *, max_message: int) -> AsyncIterator[tuple[Socket, WebSocketRequest]]:
+    """Serve one TCP connection: yields once the HTTP request is there, to be accepted or rejected.
+
+    On exit the socket is closed, within `CLOSE_S` (`LINGER_S` after a fault) whatever the peer does.
+
+    Raises:
+        Closed: no valid WebSocket request came within `HANDSHAKE_S`.
+    """
+    socket = Socket(stream, ConnectionType.SERVER, max_message=max_message)
+    request: WebSocketRequest | None = None
+    try:
+        with _single_errors():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(socket.run, nursery.cancel_scope)
+                with trio.move_on_after(HANDSHAKE_S):
+                    request = await socket.get_request()
+                if request is not None:
+                    try:
+                        yield socket, request
+                    finally:
+                        with trio.CancelScope(shield=True):
+                            await socket.close(1001, "going away")
+                nursery.cancel_scope.cancel()
+    finally:
+        await trio.aclose_forcefully(stream)
+    if request is None:
+        raise Closed(1002, "no WebSocket handshake", ours=True)
+
+
+@asynccontextmanager
+async def connect(
+    host: str,
+    port: int,
+    *,
+    subprotocols: tuple[str, ...],
+    origin: str | None = None,
+    max_message: int,
+) -> AsyncIterator[Socket]:
+    """Open a WebSocket to a relay.
+
+    Raises:
+        OSError: nobody listens there.
+        Closed: what listens there is no WebSocket server, or refused.
+    """
+    stream = await trio.open_tcp_stream(host, port)
+    socket = Socket(
+        stream,
+        ConnectionType.CLIENT,
+        max_message=max_message,
+        host=f"{host}:{port}",
+        path="/",
+        subprotocols=subprotocols,
+        headers=() if origin is None else ((b"Origin", origin.encode()),),
+    )
+    opened = False
+    try:
+        with _single_errors():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(socket.run, nursery.cancel_scope)
+                await socket.wait_open()
+                opened = True
+                try:
+                    yield socket
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await socket.close(1000)
+                    nursery.cancel_scope.cancel()
+    except HandshakeError:
+        raise Closed(1002, "the other end refused the WebSocket handshake", ours=False) from None
+    finally:
+        await trio.aclose_forcefully(stream)
+    if not opened:
+        raise Closed(1002, "the other end closed before the WebSocket handshake", ours=False)

@@ -1,0 +1,157 @@
+"""One browser socket: its reader, its writer and its heartbeat, in one nursery.
+
+Decodes frames and hands them to a sink, which decides everything; knows nothing of registries or calls.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from trio_relay.links.outbox import Outbox
+from trio_relay.links.socket import Closed, Socket
+from trio_relay.wire import browser
+from trio_relay.wire.codec import Malformed, encode
+
+logger = logging.getLogger(__name__)
+
+LATE_S = 1.0
+"""If a timer rings this much too late, we were stopped or overloaded, and silence proves nothing about the tab."""
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """Times in seconds.
+
+    Attributes:
+        interval: Between pings; messages keep a browser's service worker alive (they sleep after 30 s).
+        limit: Without any sign of life for this long, a tab is dead.
+        hello: How long a socket may stay without an accepted hello.
+    """
+
+    interval: float = 15.0
+    limit: float = 25.0
+    hello: float = 30.0
+
+
+class SourceSink(Protocol):
+    """What a socket's frames are handed to. All synchronous; `gone` is the last call, and comes exactly once."""
+
+    @property
+    def label(self) -> str:
+        """For log lines: which tab this is."""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether a hello was ever accepted."""
+
+    def hello(self, hello: browser.Hello) -> browser.HelloRejected | None: ...
+
+    def tools(self, tools: browser.ToolsList | browser.ToolsChanged) -> None: ...
+
+    def result(self, result: browser.Result) -> None: ...
+
+    def progress(self, progress: browser.Progress) -> None: ...
+
+    def withdrawn(self, frame: browser.Disconnected) -> None: ...
+
+    def unreadable(self, data: bytes, why: str) -> None: ...
+
+    def gone(self, closed: Closed) -> None: ...
+
+
+async def serve_source(
+    socket: Socket,
+    sink: SourceSink,
+    outbox: Outbox,
+    heartbeat: Heartbeat = Heartbeat(),
+) -> None:
+    """Serve one browser socket until it is closed by either side; then close it and tell the sink."""
+    closed = Closed(1001, "the relay is shutting down", ours=True)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outbox.write_to, socket)
+            nursery.start_soon(_beat, socket, sink, outbox, heartbeat)
+            nursery.start_soon(_watch_faults, socket)
+            await _read(socket, sink, outbox)
+    except* Closed as group:
+        closed = _first(group)
+    finally:
+        sink.gone(closed)
+    if closed.ours:
+        await socket.close(closed.code, closed.reason)
+
+
+def _first(group: BaseExceptionGroup[Closed]) -> Closed:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, Closed)
+    return error
+
+
+async def _read(socket: Socket, sink: SourceSink, outbox: Outbox) -> None:
+    while True:
+        data = await socket.receive()
+        try:
+            frame = browser.decode_frame(data)
+        except Malformed as error:
+            sink.unreadable(data, str(error))
+            continue
+        match frame:
+            case browser.Result():
+                sink.result(frame)
+            case browser.Pong():
+                pass
+            case browser.ToolsList() | browser.ToolsChanged():
+                sink.tools(frame)
+            case browser.Progress():
+                sink.progress(frame)
+            case browser.Disconnected():
+                sink.withdrawn(frame)
+            case browser.Hello():
+                rejection = sink.hello(frame)
+                if rejection is not None:
+                    await _reject(rejection, outbox)
+                outbox.put(browser.HELLO_ACCEPTED)
+
+
+async def _reject(rejection: browser.HelloRejected, outbox: Outbox) -> None:
+    """Say why, wait until that has been written, and end the socket."""
+    outbox.put(encode(rejection))
+    with trio.move_on_after(1):
+        await outbox.flushed()
+    raise Closed(1008, rejection.message, ours=True)
+
+
+async def _watch_faults(socket: Socket) -> None:
+    """End at once when the peer breaks the protocol, even if it does not read our answer."""
+    await socket.faulted.wait()
+    # The reader may hold the last message that came before the fault; it runs first.
+    await trio.lowlevel.checkpoint()
+    raise socket.why_closed()
+
+
+async def _beat(socket: Socket, sink: SourceSink, outbox: Outbox, times: Heartbeat) -> None:
+    start = trio.current_time()
+    next_ping = start + times.interval
+    while True:
+        dead_at = socket.last_life + times.limit
+        hello_by = trio.current_time() + times.limit if sink.accepted else start + times.hello
+        ring = min(next_ping, dead_at, hello_by)
+        await trio.sleep_until(ring)
+        now = trio.current_time()
+        if now - ring > LATE_S:
+            logger.debug("%s: we were not running for %.1f s, so its silence does not count", sink.label, now - ring)
+            socket.metered.last_life = now
+        elif now >= socket.last_life + times.limit:
+            raise Closed(1001, f"no sign of life for {times.limit:g} s", ours=True)
+        if not sink.accepted and now >= start + times.hello:
+            raise Closed(1008, f"no hello within {times.hello:g} s", ours=True)
+        if now >= next_ping:
+            next_ping = now + times.interval
+            if len(outbox) == 0:  # behind a backlog it would say nothing new
+                outbox.put(browser.PING)

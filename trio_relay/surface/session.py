@@ -1,0 +1,335 @@
+"""One MCP client on stdin and stdout: which line takes the raw lane, and which goes to the SDK.
+
+The raw lane serves `tools/call` and `tools/list` without turning a page's bytes into objects. It takes a line
+only when the line is certainly well formed and the SDK has settled the protocol era; everything else, every
+doubt included, is the SDK's, which writes the canonical answer. Lines that are no valid request at all are
+answered here, since the SDK is silent about them. docs/architecture.md lists what the raw lane reproduces.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+import msgspec
+import trio
+from msgspec import Raw, UnsetType
+
+from trio_relay.core.backend import ToolBackend
+from trio_relay.core.results import CallResult, error_result, first_byte
+from trio_relay.errors import RelayError
+from trio_relay.relay.changes import visible_changes
+from trio_relay.surface.answers import Answers
+from trio_relay.surface.inflight import Call, InFlight, Key, ProgressTeller, request_key
+from trio_relay.surface.management import Tools
+from trio_relay.surface.stdio import ByteStream, LineWriter, TooLong, read_lines
+from trio_relay.wire import mcp
+from trio_relay.wire.codec import Malformed, as_text, decode
+
+logger = logging.getLogger(__name__)
+
+DRAIN_S = 2.0
+"""Seconds that calls in flight have after end of file or a signal; official clients send SIGTERM after 2 s."""
+
+MIN_LINE_LIMIT = 16 << 20
+"""Longest request line in bytes, or twice `--max-payload` if that is more (docs/decisions.md, 23)."""
+
+MAX_ENVELOPES = 64
+"""Different client envelopes (name, capabilities) of one session the raw lane learns; more go to the SDK."""
+
+
+class Sdk(Protocol):
+    """What a session needs of the SDK's server (see `surface/server.py`)."""
+
+    stamp: bytes
+
+    async def run(self) -> None: ...
+
+    async def feed(self, line: bytes) -> bool:
+        """Hand over a line. False if the SDK's models refuse it, so that nothing would be answered."""
+
+    async def accepts_envelope(self, meta: bytes) -> bool:
+        """Whether the SDK serves modern requests that carry this `_meta`; also settles the era."""
+
+    async def tools_changed(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SdkHooks(Protocol):
+    """What the SDK's server tells its session."""
+
+    async def write_line(self, line: bytes) -> None: ...
+
+    def answered(self, request_id: bytes, *, ok: bool) -> None: ...
+
+
+class Session:
+    """Serves one client until end of file, `stop()`, or until nobody reads stdout."""
+
+    def __init__(self, backend: ToolBackend, stdin: ByteStream, writer: LineWriter, max_payload: int) -> None:
+        self.tools = Tools(backend)
+        self.answers = Answers(backend)
+        self._backend = backend
+        self._stdin = stdin
+        self._writer = writer
+        self._line_limit = max(MIN_LINE_LIMIT, 2 * max_payload)
+        self._reading = trio.CancelScope()
+        self._scope = trio.CancelScope()
+        self._flight = InFlight()
+        self._progress = ProgressTeller(writer)
+        self._era: str | None = None
+        self._initializing: Key | None = None
+        self._initialize_settled = trio.Event()
+        self._legacy_ready = False
+        self._initialized = False
+        self._envelopes: set[tuple[bytes | None, ...]] = set()
+
+    def stop(self) -> None:
+        """Read no more requests; what is in flight may finish."""
+        self._reading.cancel()
+
+    def hang_up(self) -> None:
+        """End now: there is nobody to answer."""
+        self._scope.cancel()
+
+    async def run(self, sdk: Sdk) -> None:
+        with self._scope:
+            await self._run(sdk)
+
+    async def _run(self, sdk: Sdk) -> None:
+        self._sdk = sdk
+        self.answers.stamp = sdk.stamp
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._run_writer)
+            nursery.start_soon(sdk.run)
+            nursery.start_soon(self._progress.run_reports)
+            nursery.start_soon(self._progress.run_keep_alive)
+            nursery.start_soon(self._announce)
+            self._nursery = nursery
+            with self._reading:
+                await self._read()
+            logger.debug("no more requests; %d in flight", len(self._flight))
+            await self._drain()
+            nursery.cancel_scope.cancel()
+
+    async def _run_writer(self) -> None:
+        await self._writer.run()
+        logger.info("nobody reads our stdout")
+        self.hang_up()
+
+    async def _drain(self) -> None:
+        """Let calls finish for `DRAIN_S`; whoever still waits is told, so that no request stays unanswered."""
+        with trio.move_on_after(DRAIN_S):
+            await self._flight.wait_idle()
+        for call in self._flight.calls():
+            call.scope.cancel()
+        with trio.move_on_after(0.5):
+            await self._flight.wait_idle()
+            self._sdk.close()
+            # The SDK ends its subscriptions with a last answer each.
+            await trio.sleep(0.01)
+
+    # -- requests
+
+    async def _read(self) -> None:
+        async for line in read_lines(self._stdin, self._line_limit):
+            if isinstance(line, TooLong):
+                message = f"a message may have {self._line_limit} bytes; this one has more and was dropped"
+                await self._error(b"null", mcp.INVALID_REQUEST, message)
+            elif not line.isspace() and line:
+                await self._take(line)
+            await self._writer.wait_room()
+
+    async def _take(self, line: bytes) -> None:
+        try:
+            envelope = decode(mcp.ENVELOPE, line)
+        except Malformed as error:
+            code = mcp.INVALID_REQUEST if error.is_json else mcp.PARSE_ERROR
+            await self._error(b"null", code, f"{error}"[:300])
+            return
+        method = as_text(envelope.method)
+        has_id = not isinstance(envelope.id, UnsetType)
+        request_id = bytes(envelope.id) if has_id else b"null"  # type: ignore[arg-type]
+        key = request_key(request_id) if has_id else None
+        if envelope.method is msgspec.UNSET and (envelope.result, envelope.error) != (msgspec.UNSET, msgspec.UNSET):
+            return  # an answer; we never ask
+        if as_text(envelope.jsonrpc) != "2.0" or method is None or (has_id and key is None):
+            shown = request_id if key is not None else b"null"
+            await self._error(shown, mcp.INVALID_REQUEST, "not a JSON-RPC 2.0 request: " + _fault(envelope, has_id))
+        elif key is None:
+            await self._notification(method, envelope, line)
+        else:
+            await self._request(method, key, request_id, envelope, line)
+
+    async def _request(self, method: str, key: Key, request_id: bytes, envelope: mcp.Envelope, line: bytes) -> None:
+        if first_byte(envelope.params) not in (b"", b"{", b"n"):
+            await self._error(request_id, mcp.INVALID_PARAMS, "params must be an object")
+            return
+        if method in ("tools/call", "tools/list") and first_byte(envelope.params) != b"n":
+            params = decode(
+                mcp.CALL_PARAMS, b"{}" if isinstance(envelope.params, UnsetType) else bytes(envelope.params)
+            )
+            meta = _meta(params)
+            if meta is not None and await self._settled(params, meta):
+                if method == "tools/list" and first_byte(params.cursor) in (b"", b'"'):
+                    await self._list(request_id, as_text(params.cursor))
+                    return
+                if method == "tools/call" and (call := self._call_of(key, params, meta)) is not None:
+                    # Registered before its task runs: the next line may cancel it, or be the last.
+                    self._flight.add(call)
+                    self._nursery.start_soon(self._serve_call, call, request_id, params)
+                    return
+        await self._to_sdk(method, key, request_id, envelope, line)
+
+    async def _to_sdk(self, method: str, key: Key, request_id: bytes, envelope: mcp.Envelope, line: bytes) -> None:
+        if self._era is None:
+            self._era = "modern" if method != "initialize" and _has_envelope(envelope) else "legacy"
+        counted = method != "subscriptions/listen"  # answered when the session ends
+        if counted:
+            self._flight.add_other(key)
+        if method == "initialize":
+            self._initializing, self._initialize_settled = key, trio.Event()
+        if not await self._sdk.feed(line):
+            if counted:
+                self._flight.remove_other(key)
+            await self._error(request_id, mcp.INVALID_REQUEST, "not a valid MCP request")
+        elif method == "initialize":
+            # The SDK handles it inline; what a client pipelines after it must see the outcome.
+            await self._initialize_settled.wait()
+
+    async def _notification(self, method: str, envelope: mcp.Envelope, line: bytes) -> None:
+        if method == "notifications/cancelled" and first_byte(envelope.params) == b"{":
+            params = decode(mcp.CANCELLED_PARAMS, bytes(envelope.params))  # type: ignore[arg-type]
+            key = None if isinstance(params.requestId, UnsetType) else request_key(bytes(params.requestId))
+            if key is not None and key != self._initializing:
+                self._flight.cancel(key)
+        if not await self._sdk.feed(line):
+            logger.debug("a notification the SDK's models refuse: %s", method[:60])
+        if method == "notifications/initialized":
+            self._initialized = True
+
+    # -- SdkHooks
+
+    async def write_line(self, line: bytes) -> None:
+        await self._writer.write(line)
+
+    def answered(self, request_id: bytes, *, ok: bool) -> None:
+        key = request_key(request_id)
+        if key is None:
+            return
+        self._flight.remove_other(key)
+        if key == self._initializing:
+            self._initializing = None
+            self._legacy_ready = self._legacy_ready or ok
+            self._initialize_settled.set()
+
+    # -- the raw lane
+
+    async def _settled(self, params: mcp.CallParams, meta: mcp.Meta) -> bool:
+        """Whether the SDK would serve this request: its era is settled and its envelope accepted."""
+        if isinstance(meta.protocolVersion, UnsetType):
+            return self._era == "legacy" and self._legacy_ready
+        if self._era == "legacy":
+            return False
+        envelope = (
+            mcp.raw_bytes(meta.protocolVersion),
+            mcp.raw_bytes(meta.clientInfo),
+            mcp.raw_bytes(meta.clientCapabilities),
+            mcp.raw_bytes(meta.logLevel),
+        )
+        if envelope in self._envelopes:
+            return True
+        if len(self._envelopes) >= MAX_ENVELOPES or isinstance(params.meta, UnsetType):
+            return False
+        self._era = "modern"
+        if not await self._sdk.accepts_envelope(bytes(params.meta)):
+            return False
+        self._envelopes.add(envelope)
+        return True
+
+    def _call_of(self, key: Key, params: mcp.CallParams, meta: mcp.Meta) -> Call | None:
+        """The call, if nothing about it is doubtful."""
+        if first_byte(params.name) != b'"' or first_byte(params.arguments) not in (b"", b"{", b"n"):
+            return None
+        if any(not isinstance(odd, UnsetType) for odd in (params.task, params.inputResponses, params.requestState)):
+            return None
+        token = mcp.raw_bytes(meta.progressToken)
+        if token is not None and request_key(token) is None:
+            return None
+        return Call(key, token)
+
+    async def _list(self, request_id: bytes, cursor: str | None) -> None:
+        page = self.answers.page(cursor)
+        if page is None:
+            message = "this cursor belongs to a list that has changed since: list again without a cursor"
+            await self._error(request_id, mcp.INVALID_PARAMS, message)
+        else:
+            await self._writer.write(self.answers.list_line(request_id, page, modern=self._era == "modern"))
+
+    async def _serve_call(self, call: Call, request_id: bytes, params: mcp.CallParams) -> None:
+        try:
+            result = error_result("The relay is leaving; the tool may have run.")
+            with call.scope:
+                self._progress.start(call)
+                result = await self._outcome(call, params)
+                await self._progress.settle(call)
+            if not call.cancelled:
+                line = self.answers.call_line(request_id, result, modern=self._era == "modern")
+                call.scope = trio.CancelScope()
+                with call.scope:
+                    await self._writer.write(line, wanted=lambda: call.wanted)
+        except trio.BrokenResourceError:
+            pass  # nobody reads; the writer task ends the session
+        finally:
+            call.answered = True
+            self._flight.remove(call)
+
+    async def _outcome(self, call: Call, params: mcp.CallParams) -> CallResult:
+        name = as_text(params.name)
+        assert name is not None
+        absent = first_byte(params.arguments) != b"{"
+        args = Raw(b"{}") if absent or isinstance(params.arguments, UnsetType) else params.arguments
+        try:
+            return await self.tools.call(name, args, lambda progress: self._progress.report(call, progress))
+        except RelayError as error:
+            return error_result(str(error))
+
+    async def _error(self, request_id: bytes, code: int, message: str) -> None:
+        await self._writer.write(mcp.error_line(request_id, code, message))
+
+    # -- list_changed
+
+    async def _announce(self) -> None:
+        """Tell the client, in the way of its era, that the list is another one."""
+        async for _ in visible_changes(self._backend, self._backend.change()):
+            if self._era == "modern":
+                await self._sdk.tools_changed()
+            elif self._initialized:
+                try:
+                    await self._writer.write(mcp.LIST_CHANGED_LINE)
+                except trio.BrokenResourceError:
+                    return
+
+
+def _meta(params: mcp.CallParams) -> mcp.Meta | None:
+    """The `_meta` members that matter; None when it is neither absent, null nor an object."""
+    kind = first_byte(params.meta)
+    if kind in (b"", b"n"):
+        return mcp.Meta()
+    return decode(mcp.META, bytes(params.meta)) if kind == b"{" else None  # type: ignore[arg-type]
+
+
+def _has_envelope(envelope: mcp.Envelope) -> bool:
+    if first_byte(envelope.params) != b"{":
+        return False
+    meta = _meta(decode(mcp.CALL_PARAMS, bytes(envelope.params)))  # type: ignore[arg-type]
+    return meta is not None and not isinstance(meta.protocolVersion, UnsetType)
+
+
+def _fault(envelope: mcp.Envelope, has_id: bool) -> str:
+    if as_text(envelope.jsonrpc) != "2.0":
+        return 'jsonrpc must be "2.0"'
+    if as_text(envelope.method) is None:
+        return "method must be a string"
+    return "id must be a string or an integer" if has_id else "id is missing"
