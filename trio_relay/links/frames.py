@@ -214,19 +214,30 @@ def read_close(payload: bytes) -> tuple[int, str]:
 class TextFrames(WSConnection):
     """wsproto's handshake with our framing, in the shape trio_websocket expects of a `WSConnection`.
 
-    Text messages come out as `BytesMessage` holding UTF-8, one event each; `BytesMessage` goes out as text.
+    Messages do not become events: each is handed to `on_message` as it is complete, in order with everything else
+    the peer sent, so that a message costs no task switch. `BytesMessage` goes out as text.
 
     Args:
         max_message: Largest incoming message, in bytes.
-        on_fault: Called when the peer has broken the protocol, after everything it sent before has been handed
-            out and before any answer is written (it may not be reading).
+        on_message: Gets each message, valid UTF-8.
+        on_close: Called once when the peer has closed or broken the protocol, before any answer is written
+            (it may not be reading).
     """
 
-    def __init__(self, kind: ConnectionType, *, max_message: int, on_fault: Callable[[FrameError], None]) -> None:
+    def __init__(
+        self,
+        kind: ConnectionType,
+        *,
+        max_message: int,
+        on_message: Callable[[bytes], None],
+        on_close: Callable[[], None],
+    ) -> None:
         super().__init__(kind)
         self.request: Request | None = None
         self.fault: FrameError | None = None
-        self._on_fault = on_fault
+        self.peer_close: tuple[int, str] | None = None
+        self._on_message = on_message
+        self._on_close = on_close
         self._reader = FrameReader(client=self.client, max_message=max_message)
         self._state: ConnectionState | None = None
         self._queue: deque[Event] = deque()
@@ -295,23 +306,28 @@ class TextFrames(WSConnection):
                 yield event
         while self._queue:
             event = self._queue.popleft()
-            if self.fault is not None and isinstance(event, CloseConnection):
-                self._on_fault(self.fault)
+            if isinstance(event, BytesMessage):
+                self._on_message(bytes(event.data))
+                continue
+            if isinstance(event, CloseConnection):
+                self._on_close()
             yield event
 
     def _take(self, frames: list[tuple[int, bytes]]) -> None:
         for opcode, payload in frames:
             if opcode == TEXT:
-                self._queue.append(BytesMessage(data=payload, message_finished=True))
+                self._queue.append(BytesMessage(data=payload))
             elif opcode == PING:
                 self._queue.append(Ping(payload=payload))
             elif opcode == PONG:
                 self._queue.append(Pong(payload=payload))
             else:
                 try:
-                    self._closed_by_peer(*read_close(payload))
+                    self.peer_close = read_close(payload)
                 except FrameError as error:
                     self._fail(error)
+                else:
+                    self._closed_by_peer(*self.peer_close)
                 return
 
     def _fail(self, error: FrameError) -> None:

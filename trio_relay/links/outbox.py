@@ -8,7 +8,7 @@ from collections.abc import Callable
 import trio
 
 from trio_relay.errors import NotSent
-from trio_relay.links.socket import Socket
+from trio_relay.links.socket import SEND_CHUNK, Socket
 
 MAX_BACKLOG = 64 << 20
 """Bytes that may wait for one socket. A tab that takes nothing gets no more calls than this, so a frozen page
@@ -27,10 +27,12 @@ class Ticket:
 
 
 class Outbox:
-    """A queue of messages in order. `put` and `take_back` never wait."""
+    """A queue of messages in order. `put` and `take_back` never wait; what needs no waiting is sent by `put`."""
 
-    def __init__(self, limit: int = MAX_BACKLOG) -> None:
+    def __init__(self, socket: Socket, limit: int = MAX_BACKLOG) -> None:
+        self._socket = socket
         self._limit = limit
+        self._writing = False
         self._queue: deque[Ticket] = deque()
         self._backlog = 0
         self._filled = trio.Event()
@@ -51,6 +53,8 @@ class Outbox:
             NotSent: too much is waiting already.
         """
         ticket = Ticket(lambda: message, len(message)) if isinstance(message, bytes) else Ticket(message, size)
+        if not self._queue and not self._writing and ticket.size < SEND_CHUNK and self._send_now(ticket):
+            return ticket
         if self._queue and self._backlog + ticket.size > self._limit:
             raise NotSent(
                 f"The tab is not reading: {self._backlog} bytes already wait for it. Reload the tab and try again."
@@ -59,6 +63,19 @@ class Outbox:
         self._backlog += ticket.size
         self._filled.set()
         return ticket
+
+    def _send_now(self, ticket: Ticket) -> bool:
+        """Skip the queue and its task switch. The message is built once, whether it goes out now or later."""
+        assert ticket.build is not None
+        message = ticket.build()
+        if not self._socket.send_now(message):
+            ticket.build = lambda: message
+            return False
+        ticket.sent, ticket.build = True, None
+        if self._socket.needs_flush:
+            self._writing = True
+            self._filled.set()
+        return True
 
     def take_back(self, ticket: Ticket) -> bool:
         """Forget a message that has not been sent. False if it is too late."""
@@ -71,29 +88,35 @@ class Outbox:
 
     async def flushed(self) -> None:
         """Return once everything that was put in has been written."""
-        while self._queue or self._backlog:
+        while self._queue or self._writing:
             self._emptied = trio.Event()
             await self._emptied.wait()
 
-    async def write_to(self, socket: Socket) -> None:
-        """The writer task of a socket: writes what is put in, one whole message after the other.
+    async def run(self) -> None:
+        """The writer task: writes what is put in, one whole message after the other.
 
         Raises:
             Closed: the socket is.
         """
         while True:
-            while not self._queue:
-                self._filled = trio.Event()
-                await self._filled.wait()
-            ticket = self._queue.popleft()
-            if ticket.build is None:
-                continue
-            ticket.sent = True
-            message = ticket.build()
-            ticket.build = None
-            try:
-                await socket.send(message)
-            finally:
-                self._backlog -= ticket.size
-                if not self._queue:
-                    self._emptied.set()
+            if self._socket.needs_flush:
+                self._writing = True
+                await self._socket.flush()
+            while self._queue:
+                self._writing = True
+                await self._write(self._queue.popleft())
+            self._writing = False
+            self._emptied.set()
+            self._filled = trio.Event()
+            await self._filled.wait()
+
+    async def _write(self, ticket: Ticket) -> None:
+        if ticket.build is None:
+            return
+        ticket.sent = True
+        message = ticket.build()
+        ticket.build = None
+        try:
+            await self._socket.send(message)
+        finally:
+            self._backlog -= ticket.size

@@ -14,14 +14,18 @@ It uses the class's constructor with a `WSConnection` and a stream of our own, a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import os
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 import trio
 from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection, WebSocketRequest
 from wsproto import ConnectionType
+from wsproto.events import BytesMessage
 
-from trio_relay.links.frames import FrameError, TextFrames
+from trio_relay.links.frames import TextFrames
 
 __all__ = ["Closed", "Socket", "connect", "handshake"]
 
@@ -56,33 +60,80 @@ class Closed(Exception):
 
 
 class MeteredStream(trio.abc.Stream):
-    """A TCP stream that remembers when the peer last showed life, and whether a frame was cut in half."""
+    """A TCP stream that remembers when the peer last showed life, and can send at once what the kernel takes.
+
+    The only writer of its socket: `send_now` and `send_all` never mix their bytes.
+    """
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
+        self._lock = trio.Lock()
+        self._rest: bytes | memoryview = b""  # of a frame that has begun
+        self._sending = False
         self.last_life = trio.current_time()
         self.linger = False
-        self.cut = False
         # Fails if the peer is gone already; the first read will say so.
         with suppress(OSError):
             stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_SNDBUF, SEND_BUFFER)
 
+    @property
+    def cut(self) -> bool:
+        """Whether a frame has begun that is not complete."""
+        return self._sending or len(self._rest) > 0
+
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        data = await self._stream.receive_some(max_bytes)
+        data = await self._receive(max_bytes or RECEIVE_BYTES)
         self.last_life = trio.current_time()
         return data
 
+    async def _receive(self, max_bytes: int) -> bytes | bytearray:
+        """trio's `receive_some` without its wrappers, which cost as much as the rest of a small message."""
+        if sys.platform == "win32":
+            return await self._stream.receive_some(max_bytes)
+        try:
+            while True:
+                try:
+                    data = os.read(self._stream.socket.fileno(), max_bytes)
+                except BlockingIOError:
+                    await trio.lowlevel.wait_readable(self._stream.socket)
+                else:
+                    await trio.lowlevel.checkpoint_if_cancelled()
+                    return data
+        except OSError as error:
+            raise trio.BrokenResourceError from error
+
+    def send_now(self, data: bytes) -> bool:
+        """Send a small frame without waiting, if nothing is on its way.
+
+        Returns:
+            False if it was not even begun. If the kernel took only a part, the rest goes out first in `send_all`.
+        """
+        if sys.platform == "win32" or self.cut or self._lock.locked() or len(data) > SEND_CHUNK:
+            return False
+        try:
+            sent = os.write(self._stream.socket.fileno(), data)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # the peer is gone; the reader will say so
+        self._rest = data[sent:]
+        return True
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        self.cut = True
-        if len(data) <= SEND_CHUNK:
-            # The kernel takes this much from anyone, alive or not: no sign of life.
-            await self._stream.send_all(data)
-        else:
-            with memoryview(data) as view:
-                for start in range(0, len(view), SEND_CHUNK):
-                    await self._stream.send_all(view[start : start + SEND_CHUNK])
-                    self.last_life = trio.current_time()
-        self.cut = False
+        async with self._lock:
+            self._sending = True
+            if self._rest:
+                await self._stream.send_all(self._rest)
+                self._rest = b""
+            if len(data) <= SEND_CHUNK:
+                # The kernel takes this much from anyone, alive or not: no sign of life.
+                await self._stream.send_all(data)
+            else:
+                with memoryview(data) as view:
+                    for start in range(0, len(view), SEND_CHUNK):
+                        await self._stream.send_all(view[start : start + SEND_CHUNK])
+                        self.last_life = trio.current_time()
+            self._sending = False
 
     async def wait_send_all_might_not_block(self) -> None:
         await self._stream.wait_send_all_might_not_block()
@@ -98,11 +149,10 @@ class MeteredStream(trio.abc.Stream):
 
 
 class Socket(WebSocketConnection):
-    """An open WebSocket. One task reads, one task writes; closing is for its owner (see `handshake`).
+    """An open WebSocket. Its reader runs in `run`, one other task writes, and closing is for its owner.
 
     Attributes:
-        faulted: Set as soon as the peer has broken the protocol; `receive` raises then too, but only after an
-            answer was written, which a peer that reads nothing can hold up.
+        ended: Set as soon as the peer has closed, vanished or broken the protocol.
     """
 
     def __init__(
@@ -116,9 +166,12 @@ class Socket(WebSocketConnection):
         subprotocols: tuple[str, ...] = (),
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
-        self.frames = TextFrames(kind, max_message=max_message, on_fault=self._fault)
+        self.frames = TextFrames(kind, max_message=max_message, on_message=self._message, on_close=self._peer_closed)
         self.metered = MeteredStream(stream)
-        self.faulted = trio.Event()
+        self.ended = trio.Event()
+        self._deliver: Callable[[bytes], None] | None = None
+        self._inbox: deque[bytes] = deque()
+        self._arrived = trio.Event()
         self._reader_done = trio.Event()
         self._we_closed: tuple[int, str] | None = None
         super().__init__(
@@ -137,18 +190,41 @@ class Socket(WebSocketConnection):
         """trio time at which the peer last showed life: it sent bytes, or took some of a large message."""
         return self.metered.last_life
 
+    def attach(self, deliver: Callable[[bytes], None]) -> None:
+        """From now on hand each message to `deliver`, in the reader task; first what has come already."""
+        while self._inbox:
+            deliver(self._inbox.popleft())
+        self._deliver = deliver
+
     async def receive(self) -> bytes:
-        """The next message, valid UTF-8.
+        """The next message, valid UTF-8, of a socket nothing is attached to.
 
         Raises:
             Closed: by either end, for whatever reason.
         """
-        try:
-            message = await self.get_message()
-        except ConnectionClosed:
-            raise self.why_closed() from None
-        assert isinstance(message, bytes)
-        return message
+        while not self._inbox:
+            if self.ended.is_set():
+                raise self.why_closed()
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+        return self._inbox.popleft()
+
+    def send_now(self, message: bytes) -> bool:
+        """Send a message at once if that needs no waiting. False if it was not begun.
+
+        Afterwards `send` (or `flush`) must run soon: the kernel may have taken only a part.
+        """
+        if self.closed is not None or len(message) > SEND_CHUNK:
+            return False
+        return self.metered.send_now(self.frames.send(BytesMessage(data=message)))
+
+    @property
+    def needs_flush(self) -> bool:
+        return self.metered.cut
+
+    async def flush(self) -> None:
+        """Write what `send_now` has left."""
+        await self.metered.send_all(b"")
 
     async def send(self, message: bytes) -> None:
         """Write one text message. Only the writer task may call this; cancelling it leaves half a frame.
@@ -163,14 +239,14 @@ class Socket(WebSocketConnection):
 
     async def close(self, code: int, reason: str = "") -> None:
         """Send a close frame and wait at most a second for the peer's; then the socket is gone either way."""
-        if self._we_closed is None and self.closed is None:
+        if self._we_closed is None and not self.ended.is_set():
             self._we_closed = (code, reason)
         if self.metered.cut:
             # A close frame would be read as the missing part of the frame that was cut.
             await trio.aclose_forcefully(self.metered)
-            return
-        with trio.move_on_after(CLOSE_S):
-            await self.aclose(code, reason)
+        else:
+            with trio.move_on_after(CLOSE_S):
+                await self.aclose(code, reason)
         if self.frames.fault is not None:
             with trio.move_on_after(LINGER_S):
                 await self._reader_done.wait()
@@ -180,12 +256,22 @@ class Socket(WebSocketConnection):
             return Closed(self.frames.fault.code, self.frames.fault.reason, ours=True)
         if self._we_closed is not None:
             return Closed(*self._we_closed, ours=True)
-        reason = self.closed
-        return Closed(1006, "", ours=False) if reason is None else Closed(reason.code, reason.reason or "", ours=False)
+        return Closed(*(self.frames.peer_close or (1006, "connection lost")), ours=False)
 
-    def _fault(self, error: FrameError) -> None:
-        self.metered.linger = True
-        self.faulted.set()
+    def _message(self, message: bytes) -> None:
+        if self._deliver is not None:
+            self._deliver(message)
+        else:
+            self._inbox.append(message)
+            self._arrived.set()
+
+    def _peer_closed(self) -> None:
+        self.metered.linger = self.frames.fault is not None
+        self._end()
+
+    def _end(self) -> None:
+        self.ended.set()
+        self._arrived.set()
 
     async def run(self, scope: trio.CancelScope) -> None:
         """The reader task. A connection that ends before its handshake cancels `scope`."""
@@ -193,6 +279,7 @@ class Socket(WebSocketConnection):
             await self._reader_task()
         finally:
             self._reader_done.set()
+            self._end()
         if not self._open_handshake.is_set():
             scope.cancel()
 

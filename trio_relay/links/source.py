@@ -70,13 +70,14 @@ async def serve_source(
     heartbeat: Heartbeat = Heartbeat(),
 ) -> None:
     """Serve one browser socket until it is closed by either side; then close it and tell the sink."""
+    source = _Source(socket, sink, outbox)
     closed = Closed(1001, "the relay is shutting down", ours=True)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(outbox.write_to, socket)
+            nursery.start_soon(outbox.run)
             nursery.start_soon(_beat, socket, sink, outbox, heartbeat)
-            nursery.start_soon(_watch_faults, socket)
-            await _read(socket, sink, outbox)
+            socket.attach(source.message)
+            await source.end()
     except* Closed as group:
         closed = _first(group)
     finally:
@@ -93,14 +94,24 @@ def _first(group: BaseExceptionGroup[Closed]) -> Closed:
     return error
 
 
-async def _read(socket: Socket, sink: SourceSink, outbox: Outbox) -> None:
-    while True:
-        data = await socket.receive()
+class _Source:
+    """Hands each message of a socket to its sink, in the socket's reader task and without waiting."""
+
+    def __init__(self, socket: Socket, sink: SourceSink, outbox: Outbox) -> None:
+        self._socket = socket
+        self._sink = sink
+        self._outbox = outbox
+        self._verdict: Closed | None = None
+
+    def message(self, data: bytes) -> None:
+        if self._verdict is not None:
+            return
+        sink = self._sink
         try:
             frame = browser.decode_frame(data)
         except Malformed as error:
             sink.unreadable(data, str(error))
-            continue
+            return
         match frame:
             case browser.Result():
                 sink.result(frame)
@@ -114,25 +125,19 @@ async def _read(socket: Socket, sink: SourceSink, outbox: Outbox) -> None:
                 sink.withdrawn(frame)
             case browser.Hello():
                 rejection = sink.hello(frame)
+                self._outbox.put(browser.HELLO_ACCEPTED if rejection is None else encode(rejection))
                 if rejection is not None:
-                    await _reject(rejection, outbox)
-                outbox.put(browser.HELLO_ACCEPTED)
+                    self._verdict = Closed(1008, rejection.message, ours=True)
+                    self._socket.ended.set()
 
-
-async def _reject(rejection: browser.HelloRejected, outbox: Outbox) -> None:
-    """Say why, wait until that has been written, and end the socket."""
-    outbox.put(encode(rejection))
-    with trio.move_on_after(1):
-        await outbox.flushed()
-    raise Closed(1008, rejection.message, ours=True)
-
-
-async def _watch_faults(socket: Socket) -> None:
-    """End at once when the peer breaks the protocol, even if it does not read our answer."""
-    await socket.faulted.wait()
-    # The reader may hold the last message that came before the fault; it runs first.
-    await trio.lowlevel.checkpoint()
-    raise socket.why_closed()
+    async def end(self) -> None:
+        """Wait for the end of the socket. Raises `Closed`, saying which."""
+        await self._socket.ended.wait()
+        if self._verdict is None:
+            raise self._socket.why_closed()
+        with trio.move_on_after(1):
+            await self._outbox.flushed()
+        raise self._verdict
 
 
 async def _beat(socket: Socket, sink: SourceSink, outbox: Outbox, times: Heartbeat) -> None:

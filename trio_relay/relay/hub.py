@@ -60,7 +60,7 @@ class Hub:
         if accepted.subprotocol == RELAY_SUBPROTOCOL:
             await accepted.socket.close(1008, "this relay does not accept other relays yet")
             return
-        outbox = Outbox()
+        outbox = Outbox(accepted.socket)
         tab = Tab(self, accepted.origin, accepted.remote, outbox)
         for hello in self._server_hellos(full=tab.origin_ok):
             outbox.put(hello)

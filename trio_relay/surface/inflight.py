@@ -55,7 +55,11 @@ class Call:
         self.told = trio.Event()
 
     @property
-    def wanted(self) -> bool:
+    def told_anything(self) -> bool:
+        """Whether a progress notification was written or waits to be."""
+        return self.last_progress >= 0 or len(self.waiting) > 0
+
+    def is_wanted(self) -> bool:
         return not self.cancelled and not self.answered
 
     def cancel(self) -> None:
@@ -173,7 +177,7 @@ class ProgressTeller:
             due, call = self._alive.popleft()
             # A call that ends meanwhile costs one early look, not a task of its own.
             await trio.sleep_until(due)
-            if not call.wanted or call.page_progress is not None:
+            if not call.is_wanted() or call.page_progress is not None:
                 count.pop(call, None)
                 continue
             count[call] = count.get(call, 0) + 1
@@ -181,8 +185,8 @@ class ProgressTeller:
             self._alive.append((due + KEEP_ALIVE_S, call))
 
     async def _write(self, call: Call, progress: Progress) -> None:
-        if not call.wanted or call.token is None:
+        if not call.is_wanted() or call.token is None:
             return
         line = progress_line(call.token, progress.progress, progress.total, progress.message)
-        await self._writer.write(line, wanted=lambda: call.wanted)
+        await self._writer.write(line, wanted=call.is_wanted)
         call.last_progress = trio.current_time()

@@ -24,7 +24,7 @@ from trio_relay.surface.inflight import Call, InFlight, Key, ProgressTeller, req
 from trio_relay.surface.management import Tools
 from trio_relay.surface.stdio import ByteStream, LineWriter, TooLong, read_lines
 from trio_relay.wire import mcp
-from trio_relay.wire.codec import Malformed, as_text, decode
+from trio_relay.wire.codec import Malformed, Maybe, as_text, decode, mend_surrogates, require_utf8
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ MIN_LINE_LIMIT = 16 << 20
 
 MAX_ENVELOPES = 64
 """Different client envelopes (name, capabilities) of one session the raw lane learns; more go to the SDK."""
+
+NO_ARGUMENTS = Raw(b"{}")
 
 
 class Sdk(Protocol):
@@ -142,6 +144,8 @@ class Session:
             await self._writer.wait_room()
 
     async def _take(self, line: bytes) -> None:
+        if self._take_plain_call(line):
+            return
         try:
             envelope = decode(mcp.ENVELOPE, line)
         except Malformed as error:
@@ -166,6 +170,7 @@ class Session:
         if first_byte(envelope.params) not in (b"", b"{", b"n"):
             await self._error(request_id, mcp.INVALID_PARAMS, "params must be an object")
             return
+        # Whatever is odd here, and the first request of a session, takes this longer way.
         if method in ("tools/call", "tools/list") and first_byte(envelope.params) != b"n":
             params = decode(
                 mcp.CALL_PARAMS, b"{}" if isinstance(envelope.params, UnsetType) else bytes(envelope.params)
@@ -176,9 +181,9 @@ class Session:
                     await self._list(request_id, as_text(params.cursor))
                     return
                 if method == "tools/call" and (call := self._call_of(key, params, meta)) is not None:
-                    # Registered before its task runs: the next line may cancel it, or be the last.
-                    self._flight.add(call)
-                    self._nursery.start_soon(self._serve_call, call, request_id, params)
+                    name = as_text(params.name)
+                    assert name is not None
+                    self._start_call(call, request_id, name, params.arguments)
                     return
         await self._to_sdk(method, key, request_id, envelope, line)
 
@@ -190,7 +195,7 @@ class Session:
             self._flight.add_other(key)
         if method == "initialize":
             self._initializing, self._initialize_settled = key, trio.Event()
-        if not await self._sdk.feed(line):
+        if not await self._sdk.feed(line) and not await self._sdk.feed(mend_surrogates(line)):
             if counted:
                 self._flight.remove_other(key)
             await self._error(request_id, mcp.INVALID_REQUEST, "not a valid MCP request")
@@ -226,18 +231,36 @@ class Session:
 
     # -- the raw lane
 
+    def _take_plain_call(self, line: bytes) -> bool:
+        """Serve a call about which nothing is odd. False, with nothing done, for every other line."""
+        try:
+            require_utf8(line)
+            plain = mcp.PLAIN_CALL.decode(line)
+        except (ValueError, RecursionError):  # msgspec's errors and ours are ValueErrors
+            return False
+        params, request_id = plain.params, bytes(plain.id)
+        meta = mcp.Meta() if isinstance(params.meta, UnsetType) else params.meta
+        key = request_key(request_id)
+        if key is None or first_byte(params.arguments) not in (b"", b"{", b"n"):
+            return False
+        if isinstance(meta.protocolVersion, UnsetType):
+            if not (self._era == "legacy" and self._legacy_ready):
+                return False
+        elif self._era != "modern" or _envelope_of(meta) not in self._envelopes:
+            return False
+        token = mcp.raw_bytes(meta.progressToken)
+        if token is not None and request_key(token) is None:
+            return False
+        self._start_call(Call(key, token), request_id, params.name, params.arguments)
+        return True
+
     async def _settled(self, params: mcp.CallParams, meta: mcp.Meta) -> bool:
         """Whether the SDK would serve this request: its era is settled and its envelope accepted."""
         if isinstance(meta.protocolVersion, UnsetType):
             return self._era == "legacy" and self._legacy_ready
         if self._era == "legacy":
             return False
-        envelope = (
-            mcp.raw_bytes(meta.protocolVersion),
-            mcp.raw_bytes(meta.clientInfo),
-            mcp.raw_bytes(meta.clientCapabilities),
-            mcp.raw_bytes(meta.logLevel),
-        )
+        envelope = _envelope_of(meta)
         if envelope in self._envelopes:
             return True
         if len(self._envelopes) >= MAX_ENVELOPES or isinstance(params.meta, UnsetType):
@@ -267,29 +290,32 @@ class Session:
         else:
             await self._writer.write(self.answers.list_line(request_id, page, modern=self._era == "modern"))
 
-    async def _serve_call(self, call: Call, request_id: bytes, params: mcp.CallParams) -> None:
+    def _start_call(self, call: Call, request_id: bytes, name: str, arguments: Maybe) -> None:
+        # Registered before its task runs: the next line may cancel it, or be the last.
+        self._flight.add(call)
+        args = arguments if not isinstance(arguments, UnsetType) and first_byte(arguments) == b"{" else NO_ARGUMENTS
+        self._nursery.start_soon(self._serve_call, call, request_id, name, args)
+
+    async def _serve_call(self, call: Call, request_id: bytes, name: str, args: Raw) -> None:
+        result: CallResult | None = None
         try:
-            result = error_result("The relay is leaving; the tool may have run.")
             with call.scope:
                 self._progress.start(call)
-                result = await self._outcome(call, params)
-                await self._progress.settle(call)
+                result = await self._outcome(call, name, args)
+                if call.told_anything:
+                    await self._progress.settle(call)
             if not call.cancelled:
+                # Our own cancelling of a call that did not end in time is an answer too.
+                result = result or error_result("The relay is leaving; the tool may have run.")
                 line = self.answers.call_line(request_id, result, modern=self._era == "modern")
-                call.scope = trio.CancelScope()
-                with call.scope:
-                    await self._writer.write(line, wanted=lambda: call.wanted)
+                await self._writer.write(line, wanted=call.is_wanted)
         except trio.BrokenResourceError:
             pass  # nobody reads; the writer task ends the session
         finally:
             call.answered = True
             self._flight.remove(call)
 
-    async def _outcome(self, call: Call, params: mcp.CallParams) -> CallResult:
-        name = as_text(params.name)
-        assert name is not None
-        absent = first_byte(params.arguments) != b"{"
-        args = Raw(b"{}") if absent or isinstance(params.arguments, UnsetType) else params.arguments
+    async def _outcome(self, call: Call, name: str, args: Raw) -> CallResult:
         try:
             return await self.tools.call(name, args, lambda progress: self._progress.report(call, progress))
         except RelayError as error:
@@ -310,6 +336,16 @@ class Session:
                     await self._writer.write(mcp.LIST_CHANGED_LINE)
                 except trio.BrokenResourceError:
                     return
+
+
+def _envelope_of(meta: mcp.Meta) -> tuple[bytes | None, ...]:
+    """What a modern client says of itself in every request; the SDK accepts or refuses it as a whole."""
+    return (
+        mcp.raw_bytes(meta.protocolVersion),
+        mcp.raw_bytes(meta.clientInfo),
+        mcp.raw_bytes(meta.clientCapabilities),
+        mcp.raw_bytes(meta.logLevel),
+    )
 
 
 def _meta(params: mcp.CallParams) -> mcp.Meta | None:

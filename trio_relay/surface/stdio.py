@@ -67,11 +67,29 @@ class ThreadStream:
         await trio.lowlevel.checkpoint()
 
 
+class PipeStream:
+    """trio's FdStream, reading with one task switch instead of two. POSIX only."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._stream = trio.lowlevel.FdStream(fd)
+        self.send_all = self._stream.send_all
+        self.aclose = self._stream.aclose
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        while True:
+            try:
+                data = os.read(self._fd, max_bytes or READ_BYTES)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._fd)
+            else:
+                await trio.lowlevel.checkpoint_if_cancelled()
+                return data
+
+
 def open_stream(fd: int) -> ByteStream:
     """The best stream for a descriptor on this system."""
-    if sys.platform == "win32":
-        return ThreadStream(fd)
-    return trio.lowlevel.FdStream(fd)
+    return ThreadStream(fd) if sys.platform == "win32" else PipeStream(fd)
 
 
 @contextmanager

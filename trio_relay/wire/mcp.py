@@ -6,6 +6,8 @@ as bytes.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -55,6 +57,21 @@ class Meta(Struct, frozen=True):
     logLevel: Maybe = msgspec.field(default=UNSET, name="io.modelcontextprotocol/logLevel")
 
 
+class PlainParams(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    arguments: Maybe = UNSET
+    meta: Meta | UnsetType = msgspec.field(default=UNSET, name="_meta")
+
+
+class PlainCall(Struct, frozen=True):
+    """A `tools/call` line as nearly all are, decoded in one step. Any other line fails to decode as one."""
+
+    jsonrpc: Literal["2.0"]
+    id: Raw
+    method: Literal["tools/call"]
+    params: PlainParams
+
+
 class CancelledParams(Struct, frozen=True):
     requestId: Maybe = UNSET
     reason: Maybe = UNSET
@@ -63,6 +80,7 @@ class CancelledParams(Struct, frozen=True):
 ENVELOPE = msgspec.json.Decoder(Envelope)
 CALL_PARAMS = msgspec.json.Decoder(CallParams)
 META = msgspec.json.Decoder(Meta)
+PLAIN_CALL = msgspec.json.Decoder(PlainCall)
 CANCELLED_PARAMS = msgspec.json.Decoder(CancelledParams)
 
 
@@ -91,6 +109,3 @@ def progress_line(token: bytes, progress: bytes, total: bytes | None, message: b
 def raw_bytes(raw: Maybe) -> bytes | None:
     """The bytes of a member; None when it is absent."""
     return None if isinstance(raw, UnsetType) else bytes(raw)
-
-
-__all__ = ["CALL_PARAMS", "CANCELLED_PARAMS", "ENVELOPE", "META", "CallParams", "Envelope", "Meta", "Raw"]

@@ -1,0 +1,158 @@
+"""`trio-relay demo`: the whole way, without a browser. A real relay process, a real WebSocket, the official client.
+
+What it shows is what happens with a browser too; only the tab is played by this module.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from typing import Any
+
+import trio
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from trio_relay._version import __version__
+from trio_relay.links.socket import Closed, Socket, connect
+from trio_relay.wire.browser import SUBPROTOCOLS
+from trio_relay.wire.codec import encode
+
+DEMO_S = 30.0
+"""Seconds after which the demo gives up; it takes about one."""
+
+ORIGIN = "chrome-extension://abcdefghijklmnopabcdefghijklmnop"
+TAB = {"type": "hello", "tabId": "demo", "title": "Demo shop", "url": "https://shop.example/", "origin": ORIGIN}
+TOOLS: list[dict[str, Any]] = [
+    {
+        "name": "search_products",
+        "description": "Finds products by a word in their name.",
+        "inputSchema": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+        "annotations": {"readOnlyHint": True},
+    },
+    {
+        "name": "add_to_cart",
+        "description": "Puts a product into the cart.",
+        "inputSchema": {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]},
+    },
+    {"name": "count_slowly", "description": "Counts to three and reports progress.", "inputSchema": {"type": "object"}},
+]
+PRODUCTS = {1: "Green tea", 2: "Black tea", 3: "Coffee"}
+
+
+class _Page:
+    """The part of the browser: answers `invoke` frames like a page's tools would."""
+
+    def __init__(self) -> None:
+        self.cart: list[str] = []
+
+    async def serve(self, ws: Socket, ready: trio.Event) -> None:
+        await ws.send(encode(TAB))
+        await ws.send(encode({"type": "tools/list", "tools": TOOLS}))
+        while True:
+            frame = json.loads(await ws.receive())
+            if frame["type"] == "hello/accepted":
+                ready.set()
+            elif frame["type"] == "ping":
+                await ws.send(b'{"type":"pong"}')
+            elif frame["type"] == "invoke":
+                result = await self._run(ws, frame)
+                await ws.send(encode({"type": "result", "callId": frame["callId"], "result": result}))
+
+    async def _run(self, ws: Socket, frame: dict[str, Any]) -> dict[str, Any]:
+        name, args = frame["toolName"], frame["args"]
+        if name == "search_products":
+            found = [text for text in PRODUCTS.values() if args["query"].lower() in text.lower()]
+            return _text(", ".join(found) or "nothing found")
+        if name == "add_to_cart":
+            if args["id"] not in PRODUCTS:
+                return _text(f"There is no product {args['id']}.") | {"isError": True}
+            self.cart.append(PRODUCTS[args["id"]])
+            return _text(f"In the cart: {', '.join(self.cart)}")
+        for step in (1, 2, 3):
+            await ws.send(encode({"type": "progress", "callId": frame["callId"], "progress": step, "total": 3}))
+            await trio.sleep(0.05)
+        return _text("one, two, three")
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}]}
+
+
+class _Steps:
+    """Prints each step with the time it took."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def done(self, what: str, detail: str = "") -> None:
+        now = time.perf_counter()
+        milliseconds, self._last = (now - self._last) * 1000, now
+        print(f"{milliseconds:8.1f} ms  {what}" + (f"\n{'':13}{detail}" if detail else ""), flush=True)
+
+
+def run_demo() -> int:
+    """Show the way of a call from client to page and back. Returns the exit code."""
+    try:
+        trio.run(_demo)
+    except* trio.TooSlowError:
+        print(f"The demo did not finish within {DEMO_S:.0f} s.", file=sys.stderr)
+        return 1
+    except* (OSError, Closed) as group:
+        print(f"The demo failed: {group.exceptions[0]}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _demo() -> None:
+    steps = _Steps()
+    port = _free_port()
+    print(f"trio-relay {__version__} demo: MCP client -> stdio -> relay -> WebSocket -> page -> back\n")
+    command = [sys.executable, "-m", "trio_relay", "--port", str(port), "--log-level", "error"]
+    with trio.fail_after(DEMO_S):
+        relay = stdio_client(StdioServerParameters(command=command[0], args=command[1:]))
+        async with Client(relay) as client, trio.open_nursery() as nursery:
+            steps.done("An MCP client started a relay and shook hands.", f"port {port} is open for browsers")
+            ready = trio.Event()
+            nursery.start_soon(_browser, port, ready)
+            await ready.wait()
+            steps.done("A browser tab connected and offered three tools.")
+            await _use(client, steps)
+            nursery.cancel_scope.cancel()
+        steps.done("The client left, and the relay with it.")
+    print("\nNow put it into your client's configuration: see README.md, 'Connect a client'.")
+
+
+async def _browser(port: int, ready: trio.Event) -> None:
+    limit = 10_000_000
+    async with connect("127.0.0.1", port, subprotocols=SUBPROTOCOLS, origin=ORIGIN, max_message=limit) as ws:
+        await _Page().serve(ws, ready)
+
+
+async def _use(client: Client, steps: _Steps) -> None:
+    sources = await client.call_tool("webmcp_list_sources", {})
+    for source in (sources.structured_content or {})["sources"]:
+        where = f"tab {source['tabId']!r}: {source['title']} ({source['url']}), {source['toolCount']} tools"
+        steps.done("webmcp_list_sources", where)
+    tools = (await client.list_tools()).tools
+    steps.done("tools/list", ", ".join(tool.name for tool in tools))
+    for name, args in (("search_products", {"query": "tea"}), ("add_to_cart", {"id": 2}), ("add_to_cart", {"id": "2"})):
+        result = await client.call_tool(name, args)
+        mark = "refused: " if result.is_error else ""
+        steps.done(f"{name} {json.dumps(args)}", mark + getattr(result.content[0], "text", ""))
+    heard: list[str] = []
+
+    async def progress(value: float, total: float | None, message: str | None) -> None:
+        heard.append(f"{value:g}/{total:g}" if total is not None else f"{value:g}")
+
+    result = await client.call_tool("count_slowly", {}, progress_callback=progress)
+    steps.done("count_slowly {}", f"{getattr(result.content[0], 'text', '')} (progress: {', '.join(heard)})")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
