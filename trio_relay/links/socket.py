@@ -173,6 +173,7 @@ class Socket(WebSocketConnection):
         self._inbox: deque[bytes] = deque()
         self._arrived = trio.Event()
         self._reader_done = trio.Event()
+        self._reader_scope = trio.CancelScope(shield=True)
         self._we_closed: tuple[int, str] | None = None
         super().__init__(
             self.metered,
@@ -274,14 +275,23 @@ class Socket(WebSocketConnection):
         self._arrived.set()
 
     async def run(self, scope: trio.CancelScope) -> None:
-        """The reader task. A connection that ends before its handshake cancels `scope`."""
+        """The reader task. A connection that ends before its handshake cancels `scope`.
+
+        Shielded: a closing handshake needs a reader, also when the reason for it is that all is cancelled. `stop`
+        ends it.
+        """
         try:
-            await self._reader_task()
+            with self._reader_scope:
+                await self._reader_task()
         finally:
             self._reader_done.set()
             self._end()
         if not self._open_handshake.is_set():
             scope.cancel()
+
+    def stop(self) -> None:
+        """End the reader; the socket is of no use afterwards."""
+        self._reader_scope.cancel()
 
     async def get_request(self) -> WebSocketRequest:
         """The client's HTTP request, once."""
@@ -317,15 +327,17 @@ async def handshake(stream: trio.SocketStream, *, max_message: int) -> AsyncIter
         with _single_errors():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(socket.run, nursery.cancel_scope)
-                with trio.move_on_after(HANDSHAKE_S):
-                    request = await socket.get_request()
-                if request is not None:
-                    try:
-                        yield socket, request
-                    finally:
-                        with trio.CancelScope(shield=True):
-                            await socket.close(1001, "going away")
-                nursery.cancel_scope.cancel()
+                try:
+                    with trio.move_on_after(HANDSHAKE_S):
+                        request = await socket.get_request()
+                    if request is not None:
+                        try:
+                            yield socket, request
+                        finally:
+                            with trio.CancelScope(shield=True):
+                                await socket.close(1001, "going away")
+                finally:
+                    socket.stop()
     finally:
         await trio.aclose_forcefully(stream)
     if request is None:
@@ -362,14 +374,16 @@ async def connect(
         with _single_errors():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(socket.run, nursery.cancel_scope)
-                await socket.wait_open()
-                opened = True
                 try:
-                    yield socket
+                    await socket.wait_open()
+                    opened = True
+                    try:
+                        yield socket
+                    finally:
+                        with trio.CancelScope(shield=True):
+                            await socket.close(1000)
                 finally:
-                    with trio.CancelScope(shield=True):
-                        await socket.close(1000)
-                    nursery.cancel_scope.cancel()
+                    socket.stop()
     except HandshakeError:
         raise Closed(1002, "the other end refused the WebSocket handshake", ours=False) from None
     finally:

@@ -82,8 +82,9 @@ async def serve_source(
         closed = _first(group)
     finally:
         sink.gone(closed)
-    if closed.ours:
-        await socket.close(closed.code, closed.reason)
+        if closed.ours:
+            with trio.CancelScope(shield=True):  # at most a second, see `close`
+                await socket.close(closed.code, closed.reason)
 
 
 def _first(group: BaseExceptionGroup[Closed]) -> Closed:

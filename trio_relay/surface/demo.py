@@ -95,15 +95,16 @@ class _Steps:
 
 def run_demo() -> int:
     """Show the way of a call from client to page and back. Returns the exit code."""
+    problem = ""
     try:
         trio.run(_demo)
     except* trio.TooSlowError:
-        print(f"The demo did not finish within {DEMO_S:.0f} s.", file=sys.stderr)
-        return 1
+        problem = f"it did not finish within {DEMO_S:.0f} s"
     except* (OSError, Closed) as group:
-        print(f"The demo failed: {group.exceptions[0]}", file=sys.stderr)
-        return 1
-    return 0
+        problem = str(group.exceptions[0])
+    if problem:
+        print(f"The demo failed: {problem}", file=sys.stderr)
+    return 1 if problem else 0
 
 
 async def _demo() -> None:
@@ -144,10 +145,10 @@ async def _use(client: Client, steps: _Steps) -> None:
         steps.done(f"{name} {json.dumps(args)}", mark + getattr(result.content[0], "text", ""))
     heard: list[str] = []
 
-    async def progress(value: float, total: float | None, message: str | None) -> None:
-        heard.append(f"{value:g}/{total:g}" if total is not None else f"{value:g}")
+    async def listen(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(f"{progress:g}/{total:g}" if total is not None else f"{progress:g}")
 
-    result = await client.call_tool("count_slowly", {}, progress_callback=progress)
+    result = await client.call_tool("count_slowly", {}, progress_callback=listen)
     steps.done("count_slowly {}", f"{getattr(result.content[0], 'text', '')} (progress: {', '.join(heard)})")
 
 
