@@ -1,0 +1,42 @@
+"""Fixtures shared by all rooms."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+
+from tests.helpers import LineClient, RelayProcess, open_relay_process
+from trio_relay.config import RelayConfig
+from trio_relay.relay.hub import Hub, open_hub
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[Hub]:
+    """A hub on a free port, in this process."""
+    async with open_hub(RelayConfig(port=0)) as hub:
+        yield hub
+
+
+@pytest.fixture
+async def relay() -> AsyncIterator[RelayProcess]:
+    """A relay process with a client that has shaken hands (2025-11-25)."""
+    async with open_relay_process() as relay:
+        await relay.initialize()
+        yield relay
+
+
+@pytest.fixture
+async def client(hub: Hub, nursery: trio.Nursery) -> LineClient:
+    """A client of `hub` in this process: memory streams, the real session and the real SDK. Not initialised."""
+    from trio.testing import memory_stream_pair
+
+    from trio_relay.surface.server import SdkServer
+    from trio_relay.surface.session import Session
+    from trio_relay.surface.stdio import LineWriter
+
+    ours, theirs = memory_stream_pair()
+    session = Session(hub, theirs, LineWriter(theirs), hub.config.max_payload)
+    nursery.start_soon(session.run, SdkServer(session))
+    return LineClient(ours, ours)
