@@ -13,12 +13,15 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from trio_relay.wire.codec import Malformed, decode, encode, one_line
+from trio_relay.wire.codec import Malformed, decode, encode, nested_deeper_than, one_line
 
 MAX_TOOLS = 512
 MAX_DEFINITION_BYTES = 2 << 20
 MAX_NAME_CHARS = 1024
 """Limits per tab (docs/decisions.md, 12): a page may not fill a client's context or our memory."""
+
+MAX_DEPTH = 150
+"""Deepest nesting of a definition: a list of tools that nests 202 deep is dropped by the Python client."""
 
 NO_SCHEMA = b'{"type":"object","properties":{}}'
 
@@ -58,6 +61,8 @@ def parse_tool(raw: bytes) -> ToolDef:
     members = _object(raw)
     if members is None:
         raise ToolRefused("the definition is not an object")
+    if nested_deeper_than(raw, MAX_DEPTH):
+        raise ToolRefused(f"its definition nests more than {MAX_DEPTH} levels deep")
     name = _string(members.pop("name", None))
     if name is None or not name:
         raise ToolRefused("its name is missing, empty or not a string")

@@ -27,6 +27,9 @@ _ESCAPES = re.compile(
 )
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789E", b"000000000e")
 
+_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
 
 class Malformed(ValueError):
     """The bytes are not a JSON text of the expected shape. `is_json` tells which of the two it was."""
@@ -111,6 +114,31 @@ def has_infinite_number(json: bytes) -> bool:
     except (msgspec.DecodeError, RecursionError):
         return True
     return _overflows(value)
+
+
+def nested_deeper_than(json: bytes, limit: int) -> bool:
+    """Whether valid JSON nests objects and arrays more than `limit` (at least 100) deep.
+
+    Brackets inside strings count too: they pair up in nearly every text, and a page that wants its own answer to
+    be misjudged gains nothing.
+    """
+    brackets = json.translate(_SQUARE, _NOT_BRACKETS)
+    if len(brackets) <= limit:
+        return False
+    step, depth = 50, 0
+    for start in range(0, len(brackets), step):
+        # Depth at the end of each step is cheap; only near the limit does every bracket matter.
+        part = brackets[start : start + step]
+        depth += 2 * part.count(b"[") - len(part)
+        if depth > limit - step:
+            break
+    else:
+        return False
+    for _ in range(limit):
+        brackets, before = brackets.replace(b"[]", b""), len(brackets)
+        if len(brackets) == before:
+            return False
+    return len(brackets) > 0
 
 
 def _overflows(value: object) -> bool:
