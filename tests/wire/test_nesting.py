@@ -31,9 +31,9 @@ def test_it_agrees_with_a_count_over_random_trees() -> None:
     rng = random.Random(7)
 
     def tree(levels: int) -> object:
-        if levels == 0 or rng.random() < 0.05:
+        if levels == 0 or rng.random() < 0.004:
             return "text"
-        width = 1 if levels > 20 else rng.randint(1, 2)
+        width = 1 if levels > 8 else rng.randint(1, 2)
         children = [tree(levels - 1) for _ in range(width)]
         return children if rng.random() < 0.5 else {str(i): child for i, child in enumerate(children)}
 
