@@ -107,6 +107,7 @@ def take_over_stdio() -> Iterator[tuple[int, int]]:
     """
     if sys.stdout is not None:
         sys.stdout.flush()
+    os.fstat(1)  # before anything is opened that would become descriptor 1
     null = os.open(os.devnull, os.O_RDWR)
     try:
         stdin = _move_up(0, fallback=null)
