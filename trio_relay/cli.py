@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 from trio_relay._version import __version__
@@ -29,6 +30,7 @@ from trio_relay.config import (
 )
 from trio_relay.errors import ConfigError, RelayError
 from trio_relay.log import PatientHandler, set_up_logging
+from trio_relay.relay.ports import PortCache
 
 logger = logging.getLogger("trio_relay.cli")
 
@@ -97,7 +99,7 @@ def read_config(args: argparse.Namespace) -> RelayConfig:
     if any(char.isspace() or char in "/,@" for char in host):
         raise ConfigError(f"--host takes an address or a host name, like {DEFAULT_HOST}, not {host!r}")
     if args.port is not None:
-        values["port"] = parse_port(args.port)
+        values |= {"port": parse_port(args.port), "fixed_port": True}
     if args.invoke_timeout is not None:
         values["invoke_timeout"] = parse_invoke_timeout(args.invoke_timeout)
     if args.max_payload is not None:
@@ -142,11 +144,19 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     from trio_relay.program import run_program
 
     try:
-        code = run_program(config, on_leaving=_limit_leaving)
+        code = run_program(config, _port_cache(), on_leaving=_limit_leaving)
     except RelayError as error:
         logger.error("%s", error)
         code = 1
     _leave(code, log)
+
+
+def _port_cache() -> PortCache:
+    """The file in the home directory, or none where there is no home."""
+    try:
+        return PortCache(Path.home() / ".webmcp" / "relay-port.json")
+    except RuntimeError:
+        return PortCache(None)
 
 
 def _limit_leaving() -> None:

@@ -37,6 +37,7 @@ class RelayConfig:
     Args:
         host: Address to bind. Loopback unless you add a trust boundary of your own.
         port: TCP port of the browser's WebSocket; 0 lets the kernel choose (for embedders and tests).
+        fixed_port: Whether `port` is the only one to try. If not, it is where the search begins.
         allowed_origins: Origins that may register tools: `*`, `<scheme>://*`, `null`, or exact.
         label, workspace, relay_id: Names reported to browsers during discovery.
         invoke_timeout: Seconds a tab has to answer a call; None waits for ever.
@@ -45,6 +46,7 @@ class RelayConfig:
 
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
+    fixed_port: bool = False
     allowed_origins: tuple[str, ...] = field(default=DEFAULT_ORIGINS)
     label: str | None = None
     workspace: str | None = None

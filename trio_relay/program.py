@@ -16,8 +16,9 @@ import trio
 
 from trio_relay.config import RelayConfig
 from trio_relay.errors import RelayError
-from trio_relay.relay.hub import open_hub
-from trio_relay.surface.session import Session
+from trio_relay.relay.cluster import open_cluster
+from trio_relay.relay.ports import PortCache
+from trio_relay.surface.session import DRAIN_S, Session
 from trio_relay.surface.stdio import LineWriter, open_stream, take_over_stdio
 
 logger = logging.getLogger(__name__)
@@ -33,10 +34,11 @@ QUIET_SWITCH_S = 0.001
 within a few milliseconds instead of waiting for the import."""
 
 
-def run_program(config: RelayConfig, *, on_leaving: Callable[[], None]) -> int:
+def run_program(config: RelayConfig, cache: PortCache, *, on_leaving: Callable[[], None]) -> int:
     """Serve the MCP client on stdin and stdout until it leaves.
 
     Args:
+        cache: Where the last port is remembered.
         on_leaving: Called once when the reason to leave is there; from then on time is limited.
 
     Returns:
@@ -52,7 +54,7 @@ def run_program(config: RelayConfig, *, on_leaving: Callable[[], None]) -> int:
         except OSError as error:
             raise RelayError(f"stdout cannot be used ({error.strerror}): start me from an MCP client") from None
         try:
-            trio.run(_serve, config, stdin, stdout, on_leaving, strict_exception_groups=True)
+            trio.run(_serve, config, cache, stdin, stdout, on_leaving, strict_exception_groups=True)
         except* RelayError as group:
             cause: BaseException = group
             while isinstance(cause, BaseExceptionGroup):
@@ -68,12 +70,14 @@ class _Leaving:
         self._on_leaving = on_leaving
         self._begun = False
         self.importing = trio.CancelScope()
+        self.drained_by = float("inf")
         self.session: Session | None = None
 
     def begin(self, reason: str, *, at_once: bool = False) -> None:
         """Leave, after calls in flight have had their time; `at_once` when nobody waits for them any more."""
         if not self._begun:
             self._begun = True
+            self.drained_by = trio.current_time() + DRAIN_S
             logger.info("leaving: %s", reason)
             self._on_leaving()
         self.importing.cancel()
@@ -83,23 +87,27 @@ class _Leaving:
                 self.session.hang_up()
 
 
-async def _serve(config: RelayConfig, stdin: int, stdout: int, on_leaving: Callable[[], None]) -> None:
+async def _serve(
+    config: RelayConfig, cache: PortCache, stdin: int, stdout: int, on_leaving: Callable[[], None]
+) -> None:
     leaving = _Leaving(on_leaving)
     async with trio.open_nursery() as nursery:
         await nursery.start(_watch_signals, leaving)
         nursery.start_soon(_watch_parent, leaving)
         nursery.start_soon(_watch_stdout, stdout, leaving)
-        async with open_hub(config) as hub:
+        async with open_cluster(config, cache) as cluster:
             reader, out = open_stream(stdin), open_stream(stdout)
             # A descriptor that blocks must not be written to on this thread.
             writer = LineWriter(out, None if sys.platform == "win32" else stdout)
-            leaving.session = session = Session(hub, reader, writer, config.max_payload)
+            leaving.session = session = Session(cluster, reader, writer, config.max_payload)
             server: Any = None
             with leaving.importing:
                 server = await _import_sdk()
             if server is not None:
                 await session.run(server.SdkServer(session))
             leaving.begin("the client has closed our stdin")
+            with trio.move_on_at(leaving.drained_by):
+                await cluster.drain()
         await reader.aclose()
         await out.aclose()
         nursery.cancel_scope.cancel()

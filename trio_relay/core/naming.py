@@ -115,6 +115,20 @@ class Names:
             self._forget_oldest(tab)
         return renamed
 
+    def adopt(self, key: Key, public: str) -> None:
+        """Make a tool live under the name another relay gave it; first wins if it is taken.
+
+        A name with its tab's suffix stays; a bare one can still become a suffixed one.
+        """
+        self._live.setdefault(key.tool, {})[key.tab] = None
+        given = self._given.setdefault(key.tab, {})
+        if key.tool in given or not self._is_free(public):
+            return
+        use = self._stems.setdefault(public, _Stem())
+        use.used += 1
+        self._holders[public] = key
+        given[key.tool] = _Given(_Name(public, public), shared=public != sanitise(key.tool)[:MAX_NAME])
+
     def remove(self, tab: str, tools: Iterable[str]) -> None:
         """These tools are no longer offered by the tab; their names stay the tab's while it is connected."""
         for tool in tools:

@@ -35,6 +35,7 @@ class Source:
     title: str | None = None
     icon_url: str | None = None
     recency: int = 0  # higher is more recently seen; exact where clocks are not
+    kept: bool = False  # of an earlier relay server: its tab is expected back
     tools: dict[str, ToolDef] = field(default_factory=dict)
 
     def view(self) -> SourceView:
@@ -67,13 +68,16 @@ class _Tab:
 
 
 class Registry:
-    def __init__(self) -> None:
+    """See the module. `first_row` continues the counting of an earlier registry (`Change.rows`)."""
+
+    def __init__(self, first_row: int = 0) -> None:
         self._names = Names()
         self._sources: dict[str, Source] = {}
         self._tabs: dict[str, _Tab] = {}
         self._recency = count(1)
         self._names_print = 0
         self._titles_print = 0
+        self._rows = first_row
 
     def __repr__(self) -> str:
         tools = sum(len(tab.tools) for tab in self._tabs.values())
@@ -86,6 +90,7 @@ class Registry:
 
         A source that changes its tab id takes its tools along.
         """
+        self._rows += 1
         old = self._sources.get(source.source_id)
         tools: Sequence[ToolDef] = ()
         if old is not None:
@@ -108,14 +113,20 @@ class Registry:
         """Replace the tools of a source. Names must be unique within `tools`."""
         source = self._sources[source_id]
         self.touch(source_id, now)
+        self._rows += 1
         source.tools = {tool.name: tool for tool in tools}
-        self._merge(self._tabs[source.tab_id], source)
+        tab = self._tabs[source.tab_id]
+        for kept in [other for other in tab.sources.values() if other.kept and other.origin == source.origin]:
+            # The tab is back, and says itself what it offers.
+            del tab.sources[kept.source_id], self._sources[kept.source_id]
+        self._merge(tab, source)
 
     def remove(self, source_id: str) -> None:
         """The source is gone, and with its last source a tab gives its names back."""
         source = self._sources.pop(source_id, None)
         if source is None:
             return
+        self._rows += 1
         tab = self._tabs[source.tab_id]
         del tab.sources[source_id]
         if tab.sources:
@@ -125,6 +136,34 @@ class Registry:
         self._titles_print ^= tab.titles_print
         self._names.forget(tab.tab_id)
         del self._tabs[tab.tab_id]
+
+    def mirror(self, source: Source, tools: dict[str, ToolDef]) -> None:
+        """Show a source as another relay lists it.
+
+        Args:
+            tools: By the public name they have there; each with the page's own name, as far as it is known.
+        """
+        self._sources[source.source_id] = source
+        source.recency = next(self._recency)
+        source.tools = {tool.name: tool for tool in tools.values()}
+        tab = self._tabs.setdefault(source.tab_id, _Tab(source.tab_id))
+        tab.sources[source.source_id] = source
+        for public, tool in tools.items():
+            self._names.adopt(Key(tool.name, source.tab_id), public)
+        self._rows += 1
+        self._merge(tab, source)
+
+    def keep_all(self) -> None:
+        """The relay server that had these sources is gone: they are expected back."""
+        for source in self._sources.values():
+            source.kept = True
+
+    def drop_kept(self) -> int:
+        """Forget the sources that did not come back. Returns how many."""
+        kept = [source.source_id for source in self._sources.values() if source.kept]
+        for source_id in kept:
+            self.remove(source_id)
+        return len(kept)
 
     def touch(self, source_id: str, now: int) -> None:
         """The source has just been seen; among sources of one tab it now serves the calls."""
@@ -165,10 +204,14 @@ class Registry:
     # -- what is there
 
     def change(self) -> Change:
-        return Change(self._names_print, self._titles_print)
+        return Change(self._names_print, self._titles_print, self._rows)
 
     def source(self, source_id: str) -> Source | None:
         return self._sources.get(source_id)
+
+    def public_name(self, tool: str, tab_id: str) -> str:
+        """The public name of a tab's tool. Raises KeyError if the tab never had it."""
+        return self._names.public(Key(tool, tab_id))
 
     def sources(self) -> list[SourceView]:
         return [source.view() for source in self._sources.values()]
@@ -186,6 +229,15 @@ class Registry:
                 texts.append(tab.listing)
         return texts
 
+    def owners(self) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+        """Two maps by public name: the sources that offer a tool, and the page's own name for it."""
+        sources: dict[str, tuple[str, ...]] = {}
+        originals: dict[str, str] = {}
+        for tool in self.tools():
+            sources[tool.name] = tool.source_ids
+            originals[tool.name] = tool.original_name
+        return sources, originals
+
     def tools(self) -> Iterator[ToolView]:
         for tab in self._tabs.values():
             for name, tool in tab.tools.items():
@@ -201,10 +253,8 @@ class Registry:
                 )
 
     def _define(self, tab: _Tab, tool: ToolDef) -> bytes:
-        title = _clean_title(tab.latest().title)
-        where = f"{_clean(tab.tab_id, MAX_TITLE_CHARS)} • {title}" if title else _clean(tab.tab_id, MAX_TITLE_CHARS)
         public = self._names.public(Key(tool.name, tab.tab_id))
-        description = f"[WebMCP {where}] {tool.description}".rstrip(" ")
+        description = (source_prefix(tab.tab_id, tab.latest().title) + tool.description).rstrip(" ")
         return b'{"name":' + encode(public) + b',"description":' + encode(description) + tool.rest + b"}"
 
     # -- where a call goes
@@ -279,6 +329,13 @@ class Registry:
                 if name in source.tools:
                     return source, source.tools[name]
         return None
+
+
+def source_prefix(tab_id: str, title: str | None) -> str:
+    """What stands in front of the description of a tab's tool."""
+    cleaned = _clean_title(title)
+    where = _clean(tab_id, MAX_TITLE_CHARS) + (f" • {cleaned}" if cleaned else "")
+    return f"[WebMCP {where}] "
 
 
 def _clean(text: str, limit: int) -> str:

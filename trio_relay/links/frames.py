@@ -75,7 +75,7 @@ class FrameReader:
 
     def __init__(self, *, client: bool, max_message: int) -> None:
         self._client = client
-        self._max_message = max_message
+        self.max_message = max_message
         self._header = bytearray()
         self._in_payload = False
         self._opcode = 0
@@ -174,8 +174,8 @@ class FrameReader:
         if self._message is None:
             self._message, self._message_size = [], 0
         self._message_size += size
-        if self._message_size > self._max_message:
-            raise FrameError(1009, f"message is larger than {self._max_message} bytes (--max-payload)")
+        if self._message_size > self.max_message:
+            raise FrameError(1009, f"message is larger than {self.max_message} bytes (--max-payload)")
 
     def _finish_frame(self, out: list[tuple[int, bytes]]) -> None:
         if self._opcode & 8:
@@ -243,6 +243,15 @@ class TextFrames(WSConnection):
         self._queue: deque[Event] = deque()
         self._head = b""  # the HTTP head as far as it has come
         self._early = b""  # what came in one read with its end
+
+    @property
+    def max_message(self) -> int:
+        """Largest incoming message, in bytes; a subprotocol may set its own before messages come."""
+        return self._reader.max_message
+
+    @max_message.setter
+    def max_message(self, limit: int) -> None:
+        self._reader.max_message = limit
 
     @property
     def state(self) -> ConnectionState:

@@ -16,14 +16,14 @@ from trio_relay.core.backend import Change, SourceView, Target, ToolBackend
 from trio_relay.core.pending import OnProgress, Progress
 from trio_relay.errors import InvalidArguments
 from trio_relay.relay.changes import visible_changes
-from trio_relay.relay.hub import open_hub
+from trio_relay.relay.cluster import open_cluster
 
 
 class RelayView(Struct, frozen=True, kw_only=True):
     """A snapshot of a relay; it never changes.
 
     Attributes:
-        mode: `server`: this process owns the port.
+        mode: `server`: this process owns the port; `client`: another relay does; `promoting`: nobody, for a moment.
         port: TCP port browsers connect to.
         sources: The connected tabs, in the order they came.
         tools: The MCP Tool objects on offer, under their public names.
@@ -131,8 +131,8 @@ async def open_relay(config: RelayConfig | None = None) -> AsyncIterator[Relay]:
     Raises:
         PortTaken: on entry.
     """
-    async with open_hub(config or RelayConfig()) as hub:
-        yield Relay(hub)
+    async with open_cluster(config or RelayConfig()) as cluster:
+        yield Relay(cluster)
 
 
 async def serve(

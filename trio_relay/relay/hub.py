@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import trio
@@ -15,30 +14,45 @@ from msgspec import Raw
 
 from trio_relay.config import RelayConfig
 from trio_relay.core.backend import Change, SourceView, Target, ToolView
-from trio_relay.core.pending import OnProgress, PendingCall, PendingCalls
+from trio_relay.core.pending import OnProgress, PendingCalls
 from trio_relay.core.registry import Registry, Source
-from trio_relay.core.results import CallResult, check_output, parse_result
-from trio_relay.core.schema import first_violation
+from trio_relay.core.results import CallResult
 from trio_relay.core.tooldef import ToolDef
-from trio_relay.errors import InvalidArguments, NotSent, RelayError, SourceLost, SourceNotFound, TimedOut
+from trio_relay.errors import NotSent, RelayError, SourceLost, SourceNotFound, TimedOut
 from trio_relay.links.listener import RELAY_SUBPROTOCOL, Accepted, bind, listen, port_of
-from trio_relay.links.outbox import Outbox, Ticket
+from trio_relay.links.outbox import Outbox
 from trio_relay.links.source import Heartbeat, serve_source
 from trio_relay.relay.changes import Bell
+from trio_relay.relay.exchange import Way, check_arguments, exchange
+from trio_relay.relay.peers import PeerClient
 from trio_relay.relay.tab import Tab
+from trio_relay.relay.urls import origin_of
 from trio_relay.wire import browser
-from trio_relay.wire.codec import encode, has_infinite_number
+from trio_relay.wire.codec import encode
+from trio_relay.wire.peer import ENVELOPE_BYTES
 
 logger = logging.getLogger(__name__)
+
+GRACE_S = 5.0
+"""Seconds that the tools of an earlier relay server stay listed until their tabs are back: extensions return within
+half a second, and a client that saw every tool go and come would list twice for nothing."""
+
+DRAIN_S = 2.0
+"""Seconds that calls of other relays have when this one leaves."""
 
 
 class Hub:
     """A `ToolBackend` over the browser sockets of this process. Create it with `open_hub`."""
 
-    def __init__(self, config: RelayConfig, port: int, heartbeat: Heartbeat) -> None:
+    def __init__(
+        self, config: RelayConfig, port: int, heartbeat: Heartbeat, kept: Registry | None, grace_until: float
+    ) -> None:
         self.config = config
         self.port = port
-        self.registry = Registry()
+        self.registry = kept or Registry()
+        self.registry.keep_all()
+        self._grace_until = grace_until
+        self._call_ended = Bell()
         self.pending = PendingCalls()
         self._heartbeat = heartbeat
         self._instance_id = str(uuid4())
@@ -58,7 +72,8 @@ class Hub:
     async def serve(self, accepted: Accepted) -> None:
         """One WebSocket, from its handshake to its end."""
         if accepted.subprotocol == RELAY_SUBPROTOCOL:
-            await accepted.socket.close(1008, "this relay does not accept other relays yet")
+            accepted.socket.frames.max_message = self.config.max_payload + ENVELOPE_BYTES
+            await PeerClient(self, accepted.socket, accepted.remote).run()
             return
         outbox = Outbox(accepted.socket)
         tab = Tab(self, accepted.origin, accepted.remote, outbox)
@@ -132,74 +147,77 @@ class Hub:
         return now
 
     async def call(
-        self, name: str, args: Raw, *, target: Target | None = None, on_progress: OnProgress | None = None
+        self,
+        name: str,
+        args: Raw,
+        *,
+        target: Target | None = None,
+        on_progress: OnProgress | None = None,
+        limit: float | None = None,
     ) -> CallResult:
-        source, tool = self.registry.resolve(name, target)
-        if has_infinite_number(bytes(args)):
-            raise InvalidArguments(f"The arguments of {name!r} hold a number that is too large for a web page.")
-        violation = first_violation(tool.input_schema, args)
-        if violation is not None:
-            raise InvalidArguments(f"The arguments of {name!r} do not match its inputSchema at {violation}")
-        waiting = trio.Event()
-        call = self.pending.open(source.source_id, waiting.set, on_progress)
-        try:
-            await self._invoke(self._tabs[source.source_id].outbox, call, tool.name, args, waiting)
-        finally:
-            self.pending.close(call)
-        if isinstance(call.outcome, RelayError):
-            raise call.outcome
-        assert call.outcome is not None
-        return check_output(parse_result(call.outcome), tool.output_schema)
-
-    async def _invoke(self, outbox: Outbox, call: PendingCall, tool: str, args: Raw, waiting: trio.Event) -> None:
-        """Send the call and wait for its outcome; whoever stops waiting tells the page to stop working."""
+        """See `ToolBackend.call`. `limit` is another caller's time limit in seconds; the shorter one counts."""
+        source, tool = await self._present(name, target)
+        check_arguments(name, tool, args)
+        way = Way(
+            source_id=source.source_id,
+            outbox=lambda: tab.outbox if (tab := self._tabs.get(source.source_id)) is not None else None,
+            frame=lambda call_id, left: browser.invoke(call_id, tool.name, args, left),
+            cancel=browser.cancel,
+        )
         timeout = self.config.invoke_timeout
-        deadline = None if timeout is None else trio.current_time() + timeout
-
-        def frame() -> bytes:
-            left = None if deadline is None else max(1, round((deadline - trio.current_time()) * 1000))
-            return browser.invoke(call.call_id, tool, args, left)
-
-        ticket = outbox.put(frame, size=memoryview(args).nbytes)
-        reason = "cancelled"
         try:
-            with trio.CancelScope(deadline=float("inf") if deadline is None else deadline):
-                await waiting.wait()
-            reason = "timeout"
+            return await exchange(
+                self.pending,
+                way,
+                tool,
+                args,
+                timeout=timeout if limit is None else limit if timeout is None else min(timeout, limit),
+                patience=0,
+                timed_out=self._timed_out,
+                on_progress=on_progress,
+            )
         finally:
-            if call.outcome is None:
-                self._give_up(outbox, ticket, call, reason)
-        if call.outcome is None:
-            raise self._timed_out(ticket)
-        if isinstance(call.outcome, SourceLost) and not ticket.sent:
-            raise NotSent(f"{call.outcome} The call had not been sent, so the tool did not run.")
+            self._call_ended.ring()
 
-    def _give_up(self, outbox: Outbox, ticket: Ticket, call: PendingCall, reason: str) -> None:
-        if call.source_id in self._tabs and not outbox.take_back(ticket):
-            try:
-                outbox.put(browser.cancel(call.call_id, reason))
-            except NotSent:
-                logger.debug("a tab that reads nothing was not told that call %s ended", call.call_id)
+    async def _present(self, name: str, target: Target | None) -> tuple[Source, ToolDef]:
+        """Where a call goes; one to a kept tool waits for its tab until the grace time ends."""
+        found = self.registry.resolve(name, target)
+        with trio.move_on_at(self._grace_until):
+            while found[0].kept:
+                await self._bell.wait()
+                found = self.registry.resolve(name, target)
+        if found[0].kept:
+            raise NotSent(
+                f"The relay that owned the browser is gone, and the tab of {name!r} has not come back yet, so the call "
+                "was not sent. Reload the tab, or try again."
+            )
+        return found
 
-    def _timed_out(self, ticket: Ticket) -> RelayError:
-        if not ticket.sent:
+    def _timed_out(self, sent: bool) -> RelayError:
+        timeout = self.config.invoke_timeout
+        if not sent:
             return NotSent(
-                f"The tab took no message for {self.config.invoke_timeout:g} s, so the call was not sent. "
-                "Reload the tab and try again."
+                f"The tab took no message for {timeout:g} s, so the call was not sent. Reload the tab and try again."
             )
         return TimedOut(
-            f"Host response timeout: the page did not answer within {self.config.invoke_timeout:g} s and was told to "
-            "stop; the tool may have run. Raise --invoke-timeout if it needs longer."
+            f"Host response timeout: the page did not answer within {timeout:g} s and was told to stop; the tool may "
+            "have run. Raise --invoke-timeout if it needs longer."
         )
 
     def refresh(self, origin: str) -> SourceView:
         for source in self.registry.newest_first():
-            if origin in (_origin_of(source.origin), _origin_of(source.url)):
+            if origin in (origin_of(source.origin), origin_of(source.url)):
                 self._tabs[source.source_id].outbox.put(browser.RELOAD)
                 return source.view()
         raise SourceNotFound(
             f"No connected tab has the origin {origin}: call webmcp_list_sources to see which tabs are connected."
         )
+
+    def reload(self, source_id: str) -> None:
+        """Reload the tab of a source, if it is connected."""
+        tab = self._tabs.get(source_id)
+        if tab is not None:
+            tab.outbox.put(browser.RELOAD)
 
     def open_in_browser(self, url: str) -> bool:
         for source in self.registry.newest_first():
@@ -212,31 +230,51 @@ class Hub:
     def info(self) -> dict[str, Any]:
         return {"mode": "server", "host": self.config.host, "port": self.port}
 
+    async def drain(self) -> None:
+        """Let calls in flight finish, for at most `DRAIN_S`."""
+        with trio.move_on_after(DRAIN_S):
+            while len(self.pending):
+                await self._call_ended.wait()
 
-def _origin_of(url: str | None) -> str | None:
-    """`scheme://host[:port]` of a URL, lower case; None if it has none."""
-    if not url:
-        return None
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return None
-    return f"{parts.scheme}://{parts.netloc}".lower() if parts.scheme and parts.netloc else None
+    async def end_grace(self) -> None:
+        """Forget what did not come back in time."""
+        await trio.sleep_until(max(trio.current_time(), self._grace_until))
+        lost = self.registry.drop_kept()
+        if lost:
+            logger.info("%d tabs of the earlier relay did not come back", lost)
+        self._bell.ring()
 
 
 @asynccontextmanager
-async def open_hub(config: RelayConfig, heartbeat: Heartbeat | None = None) -> AsyncIterator[Hub]:
-    """Bind the port and serve browsers until the block is left; every socket is then closed with 1001.
+async def serve_hub(
+    listeners: list[trio.SocketListener],
+    config: RelayConfig,
+    heartbeat: Heartbeat | None = None,
+    kept: Registry | None = None,
+    grace_until: float = 0,
+) -> AsyncIterator[Hub]:
+    """Serve browsers on bound listeners until the block is left; every socket is then closed with 1001.
 
-    Raises:
-        PortTaken: on entry.
+    Args:
+        kept: Sources of an earlier relay server, expected back until the trio time `grace_until`.
     """
-    listeners = await bind(config.host, config.port)
-    hub = Hub(config, port_of(listeners), heartbeat or Heartbeat())
+    hub = Hub(config, port_of(listeners), heartbeat or Heartbeat(), kept, grace_until)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listen, listeners, config, hub.serve)
+        nursery.start_soon(hub.end_grace)
         logger.info("listening for browsers on %s port %d", config.host, hub.port)
         try:
             yield hub
         finally:
             nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_hub(config: RelayConfig, heartbeat: Heartbeat | None = None) -> AsyncIterator[Hub]:
+    """Bind the port and serve browsers: a relay alone, for embedders and tests.
+
+    Raises:
+        PortTaken: on entry.
+    """
+    async with serve_hub(await bind(config.host, config.port), config, heartbeat) as hub:
+        yield hub

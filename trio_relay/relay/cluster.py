@@ -1,0 +1,312 @@
+"""Sharing one browser: join the relay that is there, or be it, and take over when it goes. A `ToolBackend`.
+
+The only driver of `core/roles.py`. Delegates to a `Hub` (we own the port) or a `Remote` (another relay does);
+between the two it shows what was there last.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import trio
+from msgspec import Raw
+
+from trio_relay.config import RelayConfig
+from trio_relay.core.backend import Change, SourceView, Target, ToolBackend, ToolView
+from trio_relay.core.pending import OnProgress
+from trio_relay.core.registry import Registry
+from trio_relay.core.results import CallResult
+from trio_relay.core.roles import Event, Role, Roles, retry_delay
+from trio_relay.errors import NotSent, PortTaken
+from trio_relay.links.listener import bind
+from trio_relay.links.peer import NotJoined, PeerLink, join
+from trio_relay.links.source import Heartbeat
+from trio_relay.relay.changes import Bell
+from trio_relay.relay.hub import GRACE_S, Hub, serve_hub
+from trio_relay.relay.ports import PortCache, candidates
+from trio_relay.relay.remote import Remote
+
+logger = logging.getLogger(__name__)
+
+SILENT_S = 1.0
+CACHED_SILENT_S = 3.0
+"""Seconds a port that accepts but says nothing is given before it is skipped; more if a relay was there within a day."""
+
+FRESH_S = 5.0
+"""Seconds for a port that was free a moment ago and is taken now: that is a relay which is just starting."""
+
+JITTER_S = 0.05
+"""Clients of a lost server try at once, but not in the same microsecond."""
+
+
+class Cluster:
+    """See the module. Create it with `open_cluster`.
+
+    Attributes:
+        roles: What this process is now.
+    """
+
+    def __init__(self, config: RelayConfig, cache: PortCache, heartbeat: Heartbeat | None = None) -> None:
+        self.config = config
+        self.roles = Roles()
+        self._cache = cache
+        self._heartbeat = heartbeat
+        self._backend: Hub | Remote | None = None
+        self._registry = Registry()  # what is shown while there is no backend
+        self._grace_until = 0.0
+        self._last_port: int | None = None
+        self._switched = Bell()
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.roles.role.value}: {self._backend!r}>"
+
+    # -- roles
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Be client or server, whichever is needed, until cancelled.
+
+        Raises:
+            PortTaken: at the start, when there is neither a relay to join nor a port to bind.
+        """
+        self.roles.step(Event.START)
+        started, failed = False, 0
+        while True:
+            async with AsyncExitStack() as stack:
+                found = await self._attach_or_bind(stack)
+                if isinstance(found, Problems):
+                    if not started:
+                        self.roles.step(Event.FAILED)
+                        raise PortTaken(found.summary())
+                elif isinstance(found, PeerLink):
+                    remote = Remote(self.config, found)
+                    self._become(Event.JOINED, remote, found.port)
+                    if not started:
+                        started = True
+                        task_status.started()
+                    await self._follow(remote)
+                    failed = 0
+                    await trio.sleep(random.random() * JITTER_S)
+                    continue
+                else:
+                    kept = self._registry if trio.current_time() < self._grace_until else None
+                    hub = await stack.enter_async_context(
+                        serve_hub(found, self.config, self._heartbeat, kept, self._grace_until)
+                    )
+                    self._become(Event.BOUND, hub, hub.port)
+                    if not started:
+                        task_status.started()
+                    await trio.sleep_forever()
+            failed += 1
+            delay = retry_delay(failed)
+            if delay is None:
+                self._give_up()
+                await trio.sleep_forever()
+            else:
+                self.roles.step(Event.FAILED)
+                logger.debug("attempt %d to take over failed; the next in %.1f s", failed, delay)
+                await self._wait_grace(delay)
+
+    def _become(self, event: Event, backend: Hub | Remote, port: int) -> None:
+        self.roles.step(event)
+        self._backend = backend
+        self._last_port = port
+        self._cache.write(self.config.host, port)
+        if event is Event.JOINED:
+            logger.info("joined the relay on port %d: it owns the browser's connections", port)
+        self._switched.ring()
+
+    async def _follow(self, remote: Remote) -> None:
+        """Be a client until the server is lost; then show its last list for the grace time."""
+        try:
+            closed = await remote.run()
+        finally:
+            self._registry, self._backend = remote.registry, None
+            self._grace_until = trio.current_time() + GRACE_S
+        self.roles.step(Event.LOST)
+        logger.info("the relay server is gone (%s); taking over", closed)
+        self._switched.ring()
+
+    async def _wait_grace(self, delay: float) -> None:
+        """Wait, and forget the lost server's tools on the way when their time is over."""
+        until = trio.current_time() + delay
+        if self._grace_until <= until:
+            await trio.sleep_until(max(trio.current_time(), self._grace_until))
+            self._registry = Registry(self._registry.change().rows + 1)
+            self._grace_until = float("inf")
+            self._switched.ring()
+        await trio.sleep_until(until)
+
+    def _give_up(self) -> None:
+        self.roles.step(Event.EXHAUSTED)
+        logger.error("no port and no relay could be had; page tools are off until this relay is started again")
+        self._registry = Registry(self._registry.change().rows + 1)
+        self._switched.ring()
+
+    # -- attach or bind
+
+    async def _attach_or_bind(self, stack: AsyncExitStack) -> PeerLink | list[trio.SocketListener] | Problems:
+        """Join a live relay anywhere in the range, else bind the first port that can be had."""
+        config = self.config
+        if config.port == 0:
+            return await bind(config.host, 0)
+        cached = self._cache.read(config.host)
+        ports = candidates(config.port if config.fixed_port else None, cached, self._last_port)
+        verdicts = await self._probe(ports, cached)
+        for port in ports:
+            if verdicts[port] is None and (link := await self._join(stack, port, FRESH_S)) is not None:
+                return link
+        problems = Problems(ports)
+        for port in ports:
+            verdict = verdicts[port]
+            if verdict is None:
+                problems.add(port, "its relay has just gone")
+                return problems
+            if not verdict.free:
+                problems.add(port, str(verdict))
+                if verdict.silent and self.roles.role is Role.PROMOTING and port == self._last_port:
+                    return problems  # our server may be frozen: a second one beside it would split the browser
+                continue
+            try:
+                return await bind(config.host, port)
+            except PortTaken as taken:
+                if (link := await self._join(stack, port, FRESH_S)) is not None:
+                    return link
+                problems.add(port, str(taken))
+        return problems
+
+    async def _probe(self, ports: list[int], cached: int | None) -> dict[int, NotJoined | None]:
+        """Look at all ports at once. None stands for a live relay."""
+        verdicts: dict[int, NotJoined | None] = {}
+
+        async def look(port: int) -> None:
+            patience = CACHED_SILENT_S if port == cached else SILENT_S
+            try:
+                async with join(self.config.host, port, max_payload=self.config.max_payload, patience=patience):
+                    verdicts[port] = None
+            except NotJoined as verdict:
+                verdicts[port] = verdict
+
+        async with trio.open_nursery() as nursery:
+            for port in ports:
+                nursery.start_soon(look, port)
+        return verdicts
+
+    async def _join(self, stack: AsyncExitStack, port: int, patience: float) -> PeerLink | None:
+        try:
+            return await stack.enter_async_context(
+                join(self.config.host, port, max_payload=self.config.max_payload, patience=patience)
+            )
+        except NotJoined as verdict:
+            logger.debug("port %d could not be joined: %s", port, verdict)
+            return None
+
+    # -- ToolBackend
+
+    @property
+    def _shown(self) -> Registry:
+        return self._registry if self._backend is None else self._backend.registry
+
+    def sources(self) -> list[SourceView]:
+        return self._shown.sources()
+
+    def tools(self) -> Iterator[ToolView]:
+        return self._shown.tools()
+
+    def listing(self) -> list[bytes]:
+        return self._shown.listing()
+
+    def change(self) -> Change:
+        return self._shown.change()
+
+    async def wait_change(self, seen: Change) -> Change:
+        while (now := self.change()) == seen:
+            async with trio.open_nursery() as nursery:
+                if self._backend is not None:
+                    nursery.start_soon(self._cancel_after_change, self._backend, seen, nursery.cancel_scope)
+                await self._switched.wait()
+                nursery.cancel_scope.cancel()
+        return now
+
+    @staticmethod
+    async def _cancel_after_change(backend: ToolBackend, seen: Change, scope: trio.CancelScope) -> None:
+        await backend.wait_change(seen)
+        scope.cancel()
+
+    async def call(
+        self, name: str, args: Raw, *, target: Target | None = None, on_progress: OnProgress | None = None
+    ) -> CallResult:
+        if self._backend is None:
+            with trio.move_on_at(self._grace_until):
+                while self._backend is None and self.roles.role is Role.PROMOTING:
+                    await self._switched.wait()
+        return await self._owner().call(name, args, target=target, on_progress=on_progress)
+
+    def _owner(self) -> Hub | Remote:
+        if self._backend is None:
+            raise NotSent(
+                "The relay that owned the browser is gone and none has taken over yet; try again in a moment."
+            )
+        return self._backend
+
+    def refresh(self, origin: str) -> SourceView:
+        return self._owner().refresh(origin)
+
+    def open_in_browser(self, url: str) -> bool:
+        return self._backend is not None and self._backend.open_in_browser(url)
+
+    def info(self) -> dict[str, Any]:
+        if self._backend is not None:
+            return self._backend.info()
+        return {"mode": self.roles.role.value, "host": self.config.host, "port": self._last_port or self.config.port}
+
+    async def drain(self) -> None:
+        """Let calls of other relays finish before we leave, for at most two seconds."""
+        if isinstance(self._backend, Hub):
+            await self._backend.drain()
+
+
+class Problems:
+    """Why no port could be had, port by port. Each is logged once, saying what was expected and what came."""
+
+    def __init__(self, ports: list[int]) -> None:
+        self._ports = ports
+        self._found: list[tuple[int, str]] = []
+
+    def add(self, port: int, what: str) -> None:
+        logger.info("port %d is skipped: %s", port, what)
+        self._found.append((port, what))
+
+    def summary(self) -> str:
+        if len(self._found) == 1:
+            port, what = self._found[0]
+            return f"port {port} cannot be used: {what}. Stop that program, or choose another port with --port"
+        return (
+            f"none of the ports {self._ports[0]} to {max(self._ports)} can be used (the first: {self._found[0][1]}). "
+            "Stop one of the programs there, or choose another port with --port"
+        )
+
+
+@asynccontextmanager
+async def open_cluster(
+    config: RelayConfig, cache: PortCache | None = None, heartbeat: Heartbeat | None = None
+) -> AsyncIterator[Cluster]:
+    """Join or be the relay of this machine's browser until the block is left.
+
+    Args:
+        cache: Where the last port is remembered; nowhere by default.
+
+    Raises:
+        PortTaken: on entry.
+    """
+    cluster = Cluster(config, cache or PortCache(None), heartbeat)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cluster.run)
+        try:
+            yield cluster
+        finally:
+            cluster.roles.step(Event.STOP)
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,169 @@
+"""A relay client as the hub sees it: the server half of `webmcp-relay.v1`, one nursery per client."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+from msgspec import Raw, UnsetType
+
+from trio_relay.core.backend import SourceView, Target
+from trio_relay.core.pending import Progress
+from trio_relay.core.results import CallResult, error_result, first_byte
+from trio_relay.errors import NotSent, RelayError
+from trio_relay.links.outbox import Outbox
+from trio_relay.links.socket import Closed, Socket
+from trio_relay.relay.changes import COALESCE_S
+from trio_relay.wire import peer
+from trio_relay.wire.codec import Malformed, encode
+
+if TYPE_CHECKING:
+    from trio_relay.relay.hub import Hub
+
+logger = logging.getLogger(__name__)
+
+SECOND_LIST_S = 0.25
+"""After the first `relay/tools`, when the same list goes out again: the reference client loses what comes right behind
+the first one, and lists nothing until it hears more (17 of 40 joins)."""
+
+NO_ARGUMENTS = Raw(b"{}")
+
+
+class PeerClient:
+    """Serves one relay client until its socket closes."""
+
+    def __init__(self, hub: Hub, socket: Socket, remote: str) -> None:
+        self._hub = hub
+        self._socket = socket
+        self._remote = remote
+        self._outbox = Outbox(socket)
+        self._features: frozenset[str] = frozenset()
+        self._calls: dict[str, trio.CancelScope] = {}
+        self._listed = trio.Event()
+        self._limit = hub.config.max_payload + peer.ENVELOPE_BYTES
+
+    async def run(self) -> None:
+        logger.info("another relay joined (%s)", self._remote)
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._outbox.run)
+                nursery.start_soon(self._push)
+                self._socket.attach(self._message)
+                await self._socket.ended.wait()
+                raise self._socket.why_closed()
+        except* Closed as group:
+            logger.info("the other relay left (%s: %s)", self._remote, group.exceptions[0])
+
+    def _message(self, data: bytes) -> None:
+        try:
+            frame = peer.decode_client_frame(data)
+        except Malformed as error:
+            logger.debug("relay client %s: a frame is ignored: %s", self._remote, error)
+            return
+        match frame:
+            case peer.RelayHello():
+                self._features = frozenset(frame.features)
+            case peer.ListTools():
+                self._put(self._tools("relay/tools"))
+                self._listed.set()
+            case peer.Invoke():
+                # Registered before its task runs: the next frame may cancel it.
+                self._calls[frame.callId] = scope = trio.CancelScope()
+                self._nursery.start_soon(self._invoke, frame, scope)
+            case peer.Cancel():
+                if frame.callId in self._calls:
+                    self._calls[frame.callId].cancel()
+            case peer.Reload():
+                self._hub.reload(frame.sourceId)
+
+    async def _invoke(self, frame: peer.Invoke, scope: trio.CancelScope) -> None:
+        result: CallResult | None = None
+        with scope:
+            result = await self._outcome(frame)
+        if self._calls.get(frame.callId) is scope:
+            del self._calls[frame.callId]
+        if result is None:
+            return  # cancelled: no answer follows
+        answer = peer.result(frame.callId, result.json)
+        if len(answer) > self._limit:
+            refusal = error_result(
+                f"The result has {len(answer)} bytes, and one that goes through another relay may have {self._limit}. "
+                "Ask the page for less, or in parts."
+            )
+            answer = peer.result(frame.callId, refusal.json)
+        self._put(answer)
+
+    async def _outcome(self, frame: peer.Invoke) -> CallResult:
+        kind = first_byte(frame.args)
+        if kind not in (b"", b"{", b"n"):
+            return error_result("The arguments of a tool must be an object.")
+        args = frame.args if kind == b"{" and not isinstance(frame.args, UnsetType) else NO_ARGUMENTS
+        target = Target(frame.sourceId, frame.requestTabId)
+        limit = None if frame.deadlineMs is None else max(0.001, frame.deadlineMs / 1000)
+
+        def report(progress: Progress) -> None:
+            if "progress" in self._features:
+                self._put(peer.progress(frame.callId, progress.progress, progress.total, progress.message))
+
+        try:
+            return await self._hub.call(frame.toolName, args, target=target, on_progress=report, limit=limit)
+        except RelayError as error:
+            return error_result(str(error))
+
+    async def _push(self) -> None:
+        """Tell the client each new state of the catalogue, once it has asked for the first."""
+        await self._listed.wait()
+        seen = self._hub.change()
+        await trio.sleep(SECOND_LIST_S)
+        while True:
+            # A client that does not read gets the latest list when it does, not every one in between.
+            await self._outbox.flushed()
+            seen = self._hub.change()
+            self._put(self._tools("relay/tools-changed"))
+            await self._hub.wait_change(seen)
+            await trio.sleep(COALESCE_S)
+
+    def _put(self, message: bytes) -> None:
+        try:
+            self._outbox.put(message)
+        except NotSent:
+            logger.warning("the other relay (%s) does not read; its connection is closed", self._remote)
+            self._socket.ended.set()
+
+    def _tools(self, kind: str) -> bytes:
+        """The catalogue; beyond the limit of a frame the least recently seen sources are left out."""
+        sources, originals = self._hub.registry.owners()
+        rows: list[SourceView] = self._hub.sources()
+        frame = peer.tools_frame(kind, self._hub.listing(), encode(rows), sources, originals)
+        if len(frame) <= peer.MAX_TOOLS_FRAME:
+            return frame
+        return self._shortened(kind, rows)
+
+    def _shortened(self, kind: str, rows: list[SourceView]) -> bytes:
+        by_source: dict[str, list[tuple[str, str, bytes]]] = {}
+        for tool in self._hub.tools():
+            entry = (tool.name, tool.original_name, tool.definition)
+            for source_id in tool.source_ids[:1]:
+                by_source.setdefault(source_id, []).append(entry)
+        size, kept = 0, []
+        for row in sorted(rows, key=lambda row: -row.last_seen_at):
+            mine = by_source.get(row.source_id, [])
+            size += len(encode(row)) + sum(len(text) + 2 * len(name) + len(own) + 100 for name, own, text in mine)
+            if size > peer.MAX_TOOLS_FRAME:
+                break
+            kept.append(row)
+        logger.warning(
+            "the catalogue is too large for another relay: %d of %d sources are left out",
+            len(rows) - len(kept),
+            len(rows),
+        )
+        entries = [(row.source_id, entry) for row in kept for entry in by_source.get(row.source_id, [])]
+        return peer.tools_frame(
+            kind,
+            [text for _, (_, _, text) in entries],
+            encode(kept),
+            {name: (source_id,) for source_id, (name, _, _) in entries},
+            {name: own for _, (name, own, _) in entries},
+        )

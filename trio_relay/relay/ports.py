@@ -1,0 +1,71 @@
+"""Which ports a relay tries, in which order, and the file that remembers the last one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from trio_relay.config import DEFAULT_PORT, DISCOVERY_PORTS
+
+logger = logging.getLogger(__name__)
+
+CACHE_AGE = timedelta(hours=24)
+"""How long a remembered port counts; a number of the port strategy."""
+
+
+class PortCache:
+    """`~/.webmcp/relay-port.json`, shared with other relay programs: `{"port", "host", "updatedAt"}`.
+
+    A home that cannot be read or written costs the memory, nothing else.
+
+    Args:
+        path: None where there is no home directory.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def read(self, host: str, now: datetime | None = None) -> int | None:
+        """The port of a relay on `host` within the last 24 h, if it is in the discovery range."""
+        if self._path is None:
+            return None
+        try:
+            entry = json.loads(self._path.read_bytes())
+            port, written = entry["port"], datetime.fromisoformat(entry["updatedAt"])
+            fresh = timedelta() <= (now or datetime.now(UTC)) - written < CACHE_AGE
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        usable = isinstance(port, int) and not isinstance(port, bool) and port in DISCOVERY_PORTS
+        return port if usable and fresh and entry.get("host") == host else None
+
+    def write(self, host: str, port: int) -> None:
+        """Remember a port, atomically: readers see the old entry or the new one."""
+        if self._path is None:
+            return
+        entry = {"port": port, "host": host, "updatedAt": datetime.now(UTC).isoformat()}
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(entry))
+            temporary.replace(self._path)
+        except OSError as error:
+            logger.debug("the port is not remembered: %s", error)
+            temporary.unlink(missing_ok=True)
+
+
+def candidates(port: int | None, cached: int | None, last: int | None = None) -> list[int]:
+    """Ports to try, best first.
+
+    Args:
+        port: Chosen by the user; then it is the only candidate.
+        cached: From the cache file.
+        last: The port of the server this process was a client of.
+    """
+    if port is not None:
+        return [port]
+    best = [candidate for candidate in (last, cached, DEFAULT_PORT) if candidate is not None]
+    return list(dict.fromkeys([*best, *DISCOVERY_PORTS]))

@@ -1,0 +1,238 @@
+"""Client mode: the tools of a browser that another relay owns, behind the same `ToolBackend`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from trio_relay.config import RelayConfig
+from trio_relay.core.backend import Change, SourceView, Target, ToolView
+from trio_relay.core.pending import OnProgress, PendingCalls, Progress
+from trio_relay.core.registry import Registry, Source, source_prefix
+from trio_relay.core.results import CallResult
+from trio_relay.core.tooldef import ToolDef, ToolRefused, parse_tool
+from trio_relay.errors import NotSent, RelayError, SourceLost, SourceNotFound, TimedOut
+from trio_relay.links.peer import PeerLink
+from trio_relay.links.socket import Closed
+from trio_relay.relay.changes import Bell
+from trio_relay.relay.exchange import Way, check_arguments, exchange
+from trio_relay.relay.urls import origin_of
+from trio_relay.wire import peer
+
+logger = logging.getLogger(__name__)
+
+LATER_S = 2.0
+"""Seconds we wait longer than the relay server: it must give up first, since only it can tell the page to stop."""
+
+LINK = "relay server"
+
+
+class Remote:
+    """A `ToolBackend` over a link to another relay. Lives as long as the link."""
+
+    def __init__(self, config: RelayConfig, link: PeerLink) -> None:
+        self.config = config
+        self.pending = PendingCalls()
+        self.registry = Registry()
+        self._link = link
+        self._bell = Bell()
+        self._features: frozenset[str] = frozenset()
+        self._source_map: dict[str, list[str]] = {}
+        self._parsed: dict[bytes, ToolDef | None] = {}  # what the last snapshot had, by its bytes
+        self._lost = False
+        self._mirror(link.first)
+
+    def __repr__(self) -> str:
+        return f"<Remote of port {self._link.port}: {self.registry!r}>"
+
+    async def run(self) -> Closed:
+        """Follow the server until the link is lost; every pending call then fails at once."""
+        closed = Closed(1001, "leaving", ours=True)
+        try:
+            closed = await self._link.run(self._frame)
+        finally:
+            self._lost = True
+            error = SourceLost(
+                f"The relay that owns the browser went away before the answer came ({closed}). The tool may have run: "
+                "look at what it did before you try again."
+            )
+            self.pending.fail_source(LINK, error)
+        return closed
+
+    # -- what the server says
+
+    def _frame(self, frame: peer.ServerFrame) -> None:
+        match frame:
+            case peer.Tools():
+                self._mirror(frame)
+                self._bell.ring()
+            case peer.Result():
+                if not self.pending.settle(LINK, frame.callId, frame.result):
+                    logger.debug("a result of the relay server nobody waits for")
+            case peer.Progress():
+                total, message = (
+                    None if isinstance(m, msgspec.UnsetType) else bytes(m) for m in (frame.total, frame.message)
+                )
+                self.pending.progress(LINK, frame.callId, Progress(bytes(frame.progress), total, message))
+            case peer.ServerHello():
+                pass
+
+    def _mirror(self, snapshot: peer.Tools) -> None:
+        """Build the registry the snapshot describes. The same list gives the same fingerprints as before."""
+        self._features = frozenset(snapshot.features) or self._features
+        self._source_map = snapshot.toolSourceMap
+        tools = self._parse(snapshot.tools)
+        rows = self.registry.change().rows
+        mirror = Registry(first_row=rows + 1)
+        by_source: dict[str, dict[str, ToolDef]] = {row.source_id: {} for row in snapshot.sources}
+        titles = {row.source_id: source_prefix(row.tab_id, row.title) for row in snapshot.sources}
+        for public, tool in tools.items():
+            owners = [source_id for source_id in snapshot.toolSourceMap.get(public, ()) if source_id in by_source]
+            for source_id in owners or [_UNKNOWN]:
+                prefix = titles.get(source_id, "")
+                description = tool.description
+                if description.startswith(prefix.rstrip(" ")):
+                    description = description[len(prefix) :]
+                own = snapshot.originalNames.get(public, public)
+                by_source.setdefault(source_id, {})[public] = msgspec.structs.replace(
+                    tool, name=own, description=description
+                )
+        # Least recently seen first: what is mirrored later counts as seen later.
+        for row in sorted(snapshot.sources, key=lambda row: row.last_seen_at):
+            mirror.mirror(_source(row), by_source.pop(row.source_id))
+        for source_id, unowned in by_source.items():
+            mirror.mirror(Source(source_id, source_id, 0, 0), unowned)
+        self.registry = mirror
+
+    def _parse(self, raws: list[Raw]) -> dict[str, ToolDef]:
+        """Tools by public name. What has not changed since the last snapshot is not parsed again."""
+        parsed: dict[bytes, ToolDef | None] = {}
+        tools: dict[str, ToolDef] = {}
+        for raw in raws:
+            text = bytes(raw)
+            if text in self._parsed:
+                tool = self._parsed[text]
+            else:
+                try:
+                    tool = parse_tool(text)
+                except ToolRefused as refused:
+                    logger.warning("a tool of the relay server is left out: %s", refused)
+                    tool = None
+            parsed[text] = tool
+            if tool is not None:
+                tools.setdefault(tool.name, tool)
+        self._parsed = parsed
+        return tools
+
+    # -- ToolBackend
+
+    def sources(self) -> list[SourceView]:
+        return self.registry.sources()
+
+    def tools(self) -> Iterator[ToolView]:
+        return self.registry.tools()
+
+    def listing(self) -> list[bytes]:
+        return self.registry.listing()
+
+    def change(self) -> Change:
+        return self.registry.change()
+
+    async def wait_change(self, seen: Change) -> Change:
+        while (now := self.change()) == seen:
+            await self._bell.wait()
+        return now
+
+    async def call(
+        self, name: str, args: Raw, *, target: Target | None = None, on_progress: OnProgress | None = None
+    ) -> CallResult:
+        source, tool = self.registry.resolve(name, target)
+        check_arguments(name, tool, args)
+        public = self.registry.public_name(tool.name, source.tab_id)
+        target = self._honoured(public, source, target)
+        size, limit = memoryview(args).nbytes + len(public) + 1_000, self.config.max_payload
+        if size > limit:
+            raise NotSent(
+                f"The call has {size} bytes, and one that goes through another relay may have {limit}. Send less."
+            )
+        source_id, tab_id = (None, None) if target is None else (target.source_id, target.tab_id)
+        told = "targeted-invoke" in self._features
+        way = Way(
+            source_id=LINK,
+            outbox=lambda: None if self._lost else self._link.outbox,
+            frame=lambda call_id, left: peer.invoke(call_id, public, args, left if told else None, source_id, tab_id),
+            cancel=lambda call_id, reason: peer.cancel(call_id) if "cancel" in self._features else None,
+        )
+        return await exchange(
+            self.pending,
+            way,
+            tool,
+            args,
+            timeout=self.config.invoke_timeout,
+            patience=LATER_S,
+            timed_out=self._timed_out,
+            on_progress=on_progress,
+        )
+
+    def _timed_out(self, sent: bool) -> RelayError:
+        timeout = self.config.invoke_timeout
+        if not sent:
+            return NotSent(f"The relay that owns the browser took no message for {timeout:g} s; the call was not sent.")
+        return TimedOut(
+            f"Host response timeout: the relay that owns the browser did not answer within {timeout:g} s; the tool "
+            "may have run. Raise --invoke-timeout if it needs longer."
+        )
+
+    def _honoured(self, public: str, source: Source, target: Target | None) -> Target | None:
+        """The target to send along; None where the name alone reaches it.
+
+        Raises:
+            NotSent: the server cannot be told, and would perhaps call another tab.
+        """
+        if target is None or (target.source_id is None and target.tab_id is None):
+            return None
+        if "targeted-invoke" in self._features:
+            return Target(source.source_id, target.tab_id)
+        if self._source_map.get(public) == [source.source_id]:
+            return None
+        raise NotSent(
+            f"The relay that owns the browser cannot be told which tab is meant, and {public!r} may reach another one. "
+            "Call the tool by its name without a target, or close the other tab."
+        )
+
+    def refresh(self, origin: str) -> SourceView:
+        if "reload" not in self._features:
+            raise NotSent("The relay that owns the browser cannot be asked to reload a tab. Reload it by hand.")
+        for source in self.registry.newest_first():
+            if origin in (origin_of(source.origin), origin_of(source.url)):
+                self._link.outbox.put(peer.reload(source.source_id))
+                return source.view()
+        raise SourceNotFound(
+            f"No connected tab has the origin {origin}: call webmcp_list_sources to see which tabs are connected."
+        )
+
+    def open_in_browser(self, url: str) -> bool:
+        return False
+
+    def info(self) -> dict[str, Any]:
+        return {"mode": "client", "host": self.config.host, "port": self._link.port}
+
+
+_UNKNOWN = "unknown"
+
+
+def _source(row: peer.SourceInfo) -> Source:
+    return Source(
+        source_id=row.source_id,
+        tab_id=row.tab_id,
+        connected_at=int(row.connected_at),
+        last_seen_at=int(row.last_seen_at),
+        origin=row.origin,
+        url=row.url,
+        title=row.title,
+        icon_url=row.icon_url,
+    )
