@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 SILENT_S = 1.0
 CACHED_SILENT_S = 3.0
-"""Seconds a port that accepts but says nothing is given before it is skipped; more if a relay was there within a day."""
+"""Seconds a port that accepts but says nothing is given before it is skipped; more if a relay was there lately."""
 
 FRESH_S = 5.0
 """Seconds for a port that was free a moment ago and is taken now: that is a relay which is just starting."""

@@ -41,10 +41,10 @@ class PeerClient:
         self._features: frozenset[str] = frozenset()
         self._calls: dict[str, trio.CancelScope] = {}
         self._listed = trio.Event()
+        self._stayed = False
         self._limit = hub.config.max_payload + peer.ENVELOPE_BYTES
 
     async def run(self) -> None:
-        logger.info("another relay joined (%s)", self._remote)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -54,7 +54,8 @@ class PeerClient:
                 await self._socket.ended.wait()
                 raise self._socket.why_closed()
         except* Closed as group:
-            logger.info("the other relay left (%s: %s)", self._remote, group.exceptions[0])
+            if self._stayed:
+                logger.info("the other relay left (%s: %s)", self._remote, group.exceptions[0])
 
     def _message(self, data: bytes) -> None:
         try:
@@ -115,8 +116,9 @@ class PeerClient:
     async def _push(self) -> None:
         """Tell the client each new state of the catalogue, once it has asked for the first."""
         await self._listed.wait()
-        seen = self._hub.change()
         await trio.sleep(SECOND_LIST_S)
+        self._stayed = True  # a relay that only looked around is gone by now
+        logger.info("another relay joined (%s)", self._remote)
         while True:
             # A client that does not read gets the latest list when it does, not every one in between.
             await self._outbox.flushed()
@@ -136,7 +138,7 @@ class PeerClient:
         """The catalogue; beyond the limit of a frame the least recently seen sources are left out."""
         sources, originals = self._hub.registry.owners()
         rows: list[SourceView] = self._hub.sources()
-        frame = peer.tools_frame(kind, self._hub.listing(), encode(rows), sources, originals)
+        frame = peer.tools_frame(kind, self._hub.listing(), encode(rows), sources, originals, self._limit)
         if len(frame) <= peer.MAX_TOOLS_FRAME:
             return frame
         return self._shortened(kind, rows)
@@ -166,4 +168,5 @@ class PeerClient:
             encode(kept),
             {name: (source_id,) for source_id, (name, _, _) in entries},
             {name: own for _, (name, own, _) in entries},
+            self._limit,
         )

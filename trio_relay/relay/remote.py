@@ -43,6 +43,7 @@ class Remote:
         self._features: frozenset[str] = frozenset()
         self._source_map: dict[str, list[str]] = {}
         self._parsed: dict[bytes, ToolDef | None] = {}  # what the last snapshot had, by its bytes
+        self._limit = config.max_payload
         self._lost = False
         self._mirror(link.first)
 
@@ -85,6 +86,7 @@ class Remote:
         """Build the registry the snapshot describes. The same list gives the same fingerprints as before."""
         self._features = frozenset(snapshot.features) or self._features
         self._source_map = snapshot.toolSourceMap
+        self._limit = snapshot.maxPayload or self._limit
         tools = self._parse(snapshot.tools)
         rows = self.registry.change().rows
         mirror = Registry(first_row=rows + 1)
@@ -131,7 +133,7 @@ class Remote:
     # -- ToolBackend
 
     def sources(self) -> list[SourceView]:
-        return self.registry.sources()
+        return [source for source in self.registry.sources() if source.source_id != _UNKNOWN]
 
     def tools(self) -> Iterator[ToolView]:
         return self.registry.tools()
@@ -154,7 +156,7 @@ class Remote:
         check_arguments(name, tool, args)
         public = self.registry.public_name(tool.name, source.tab_id)
         target = self._honoured(public, source, target)
-        size, limit = memoryview(args).nbytes + len(public) + 1_000, self.config.max_payload
+        size, limit = memoryview(args).nbytes + len(public) + 1_000, self._limit
         if size > limit:
             raise NotSent(
                 f"The call has {size} bytes, and one that goes through another relay may have {limit}. Send less."
@@ -223,6 +225,7 @@ class Remote:
 
 
 _UNKNOWN = "unknown"
+"""Stands for the source of a tool whose relay does not say where it is from."""
 
 
 def _source(row: peer.SourceInfo) -> Source:

@@ -75,6 +75,7 @@ class Tools(Struct, tag_field="type", tag="relay/tools", frozen=True):
     toolSourceMap: dict[str, list[str]] = {}
     features: tuple[str, ...] = ()
     originalNames: dict[str, str] = {}
+    maxPayload: int | None = None
 
 
 class ToolsChanged(Tools, tag_field="type", tag="relay/tools-changed", frozen=True):
@@ -121,12 +122,14 @@ def tools_frame(
     sources: bytes,
     source_map: dict[str, tuple[str, ...]],
     original_names: dict[str, str],
+    max_payload: int,
 ) -> bytes:
     """A `relay/tools` or `relay/tools-changed` frame from texts that are kept anyway.
 
     Args:
         listings: As `ToolBackend.listing`.
         sources: JSON text of the list of rows.
+        max_payload: Longest frame the server accepts, in bytes.
     """
     return b"".join(
         (
@@ -142,7 +145,7 @@ def tools_frame(
             encode(FEATURES),
             b',"originalNames":',
             encode(original_names),
-            b"}",
+            b',"maxPayload":%d}' % max_payload,
         )
     )
 
