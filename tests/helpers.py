@@ -49,6 +49,14 @@ class FakeTab:
         self.seen.append(frame)
         return frame
 
+    async def frame_or_ping(self) -> dict[str, Any]:
+        """The next frame that is not a ping, however long it takes; pings are answered."""
+        while True:
+            frame: dict[str, Any] = json.loads(await self.socket.receive())
+            if frame["type"] != "ping":
+                return frame
+            await self.send({"type": "pong"})
+
     async def expect(self, kind: str) -> dict[str, Any]:
         """The next frame of a kind; pings and greetings before it are passed over, anything else is an error."""
         while True:
@@ -132,6 +140,7 @@ class LineClient:
         self.lines: list[bytes] = []  # every line ever read
         self._next_id = 1000
         self.modern = False
+        self.patience = PATIENCE
 
     async def write(self, line: bytes | dict[str, Any] | list[Any]) -> None:
         """Send one line; LF is added."""
@@ -141,9 +150,9 @@ class LineClient:
     async def close_stdin(self) -> None:
         await self._send.aclose()
 
-    async def raw_line(self, patience: float = PATIENCE) -> bytes:
+    async def raw_line(self, patience: float | None = None) -> bytes:
         """The next line with its LF; b"" at end of file."""
-        with trio.fail_after(patience):
+        with trio.fail_after(patience or self.patience):
             while b"\n" not in self._buffer:
                 data = await self._receive.receive_some(1 << 20)
                 if not data:
@@ -156,7 +165,7 @@ class LineClient:
         self.lines.append(line + b"\n")
         return line + b"\n"
 
-    async def message(self, patience: float = PATIENCE) -> dict[str, Any]:
+    async def message(self, patience: float | None = None) -> dict[str, Any]:
         """The next message, which must be strict JSON on one line."""
         line = await self.raw_line(patience)
         assert line.endswith(b"\n"), line
@@ -165,7 +174,7 @@ class LineClient:
         assert message["jsonrpc"] == "2.0"
         return message
 
-    async def answer_to(self, request_id: object, patience: float = PATIENCE) -> dict[str, Any]:
+    async def answer_to(self, request_id: object, patience: float | None = None) -> dict[str, Any]:
         """The next response with this id; notifications before it are passed over."""
         while True:
             message = await self.message(patience)

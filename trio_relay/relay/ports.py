@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import secrets
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -54,7 +55,8 @@ class PortCache:
             temporary.replace(self._path)
         except OSError as error:
             logger.debug("the port is not remembered: %s", error)
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def candidates(port: int | None, cached: int | None, last: int | None = None) -> list[int]:
