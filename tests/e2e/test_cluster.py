@@ -89,7 +89,9 @@ async def test_a_second_relay_joins_the_first_and_uses_its_tabs(tmp_path: Path, 
         assert missing["isError"]
         listed = (await client.call("webmcp_list_tools"))["structuredContent"]
         assert {tool["originalName"] for tool in listed["tools"]} == {"echo"}
-        assert any(b"list_changed" in line for line in client.lines)
+        with trio.fail_after(5):
+            while not any(b"list_changed" in line for line in client.lines):
+                await client.ping()
         nursery.cancel_scope.cancel()
 
 
