@@ -1,4 +1,4 @@
-"""What a page returns: usable results keep their bytes, odd ones are mended, the rest become errors a model can read."""
+"""What a page returns: usable results keep their bytes, odd ones are mended, the rest become readable errors."""
 
 from __future__ import annotations
 
