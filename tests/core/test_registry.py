@@ -1,0 +1,436 @@
+"""Sources and their tools: who is listed, under what, where a call goes, and what counts as a visible change."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trio_relay.core.backend import Change, Target
+from trio_relay.core.naming import MANAGEMENT_TOOLS
+from trio_relay.core.registry import MAX_TITLE_CHARS, Registry, Source
+from trio_relay.core.tooldef import ToolDef, parse_tool
+from trio_relay.errors import SourceNotFound, ToolNotFound
+
+
+def defined(name: str, description: str = "", **members: object) -> ToolDef:
+    return parse_tool(json.dumps({"name": name, "description": description, **members}).encode())
+
+
+class Desk:
+    """A registry, and a clock that moves with every event."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.now = 1000
+
+    def tick(self) -> int:
+        self.now += 1
+        return self.now
+
+    def join(self, source_id: str, tab_id: str, title: str | None = None) -> None:
+        now = self.tick()
+        self.registry.join(Source(source_id, tab_id, now, now, title=title), now)
+
+    def publish(self, source_id: str, *tools: ToolDef | str) -> None:
+        definitions = [defined(tool) if isinstance(tool, str) else tool for tool in tools]
+        self.registry.publish(source_id, definitions, self.tick())
+
+    def touch(self, source_id: str) -> None:
+        self.registry.touch(source_id, self.tick())
+
+    def listed(self) -> list[dict[str, Any]]:
+        tools: list[dict[str, Any]] = json.loads(b"[" + b",".join(self.registry.listing()) + b"]")
+        return tools
+
+    def names(self) -> list[str]:
+        return [tool["name"] for tool in self.listed()]
+
+    def reach(self, name: str, source_id: str | None = None, tab_id: str | None = None) -> tuple[str, str]:
+        """The source and the page's own name that a call reaches."""
+        source, tool = self.registry.resolve(name, Target(source_id, tab_id))
+        return source.source_id, tool.name
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_a_tab_is_listed_with_its_tools_and_gone_with_its_last_source(desk: Desk) -> None:
+    """B21: 0, 0, 1."""
+    desk.join("s1", "t1", "Shop")
+    assert [view.tool_count for view in desk.registry.sources()] == [0]
+    desk.publish("s1")
+    assert [view.tool_count for view in desk.registry.sources()] == [0]
+    assert desk.registry.listing() == []
+    desk.publish("s1", defined("search", "Finds things", title="S"))
+    assert [view.tool_count for view in desk.registry.sources()] == [1]
+    assert desk.listed() == [
+        {
+            "name": "search",
+            "description": "[WebMCP t1 • Shop] Finds things",
+            "title": "S",
+            "inputSchema": {"type": "object", "properties": {}},
+        }
+    ]
+    desk.registry.remove("s1")
+    assert (desk.registry.sources(), desk.registry.listing()) == ([], [])
+    desk.registry.remove("s1")
+
+
+def test_a_source_shows_when_it_came_and_when_it_was_seen(desk: Desk) -> None:
+    desk.join("s1", "t1")
+    desk.join("s1", "t1", "New title")
+    desk.touch("s1")
+    (view,) = desk.registry.sources()
+    assert (view.connected_at, view.last_seen_at, view.title) == (1001, 1003, "New title")
+
+
+def test_a_fresh_hello_shows_no_tools_of_an_earlier_socket(desk: Desk) -> None:
+    """B27."""
+    desk.join("s1", "t1")
+    desk.publish("s1", "a")
+    desk.registry.remove("s1")
+    desk.join("s2", "t1")
+    assert desk.names() == []
+    with pytest.raises(ToolNotFound):
+        desk.reach("a")
+    desk.publish("s2", "a")
+    assert desk.names() == ["a"]
+    assert desk.reach("a") == ("s2", "a")
+
+
+def test_one_tab_that_comes_back_and_two_tabs_with_one_tool_are_told_apart(desk: Desk) -> None:
+    """B20."""
+    for source_id, tab_id in (("s1", "t1"), ("s2", "t2")):
+        desk.join(source_id, tab_id)
+        desk.publish(source_id, "a")
+    assert desk.names() == ["a_t1", "a_t2"]
+    assert (desk.reach("a_t1"), desk.reach("a_t2"), desk.reach("a")) == (("s1", "a"), ("s2", "a"), ("s1", "a"))
+    desk.registry.remove("s1")
+    with pytest.raises(ToolNotFound):
+        desk.reach("a")
+    desk.join("s3", "t1")
+    desk.publish("s3", "a")
+    assert (desk.reach("a_t1"), desk.reach("a_t2")) == (("s3", "a"), ("s2", "a"))
+
+
+def test_a_withdrawn_tool_is_reported_as_such(desk: Desk) -> None:
+    desk.join("s1", "t1")
+    desk.publish("s1", "a", "b")
+    desk.publish("s1", "b")
+    with pytest.raises(ToolNotFound, match="no longer offers"):
+        desk.reach("a")
+    with pytest.raises(ToolNotFound, match="There is no tool"):
+        desk.reach("c")
+
+
+def test_a_changed_tab_id_takes_the_tools_along(desk: Desk) -> None:
+    """B18."""
+    desk.join("s1", "t1")
+    desk.publish("s1", "a")
+    desk.join("other", "t1")
+    desk.publish("other", "a")
+    desk.join("s1", "t2")
+    assert sorted(desk.names()) == ["a_t1", "a_t2"]
+    assert (desk.reach("a_t1"), desk.reach("a_t2"), desk.reach("a")) == (("other", "a"), ("s1", "a"), ("other", "a"))
+    assert desk.reach("a", tab_id="t2") == ("s1", "a")
+    assert desk.reach("a", tab_id="t1") == ("other", "a")
+    (view,) = [view for view in desk.registry.sources() if view.source_id == "s1"]
+    assert (view.tab_id, view.connected_at, view.tool_count) == ("t2", 1001, 1)
+
+
+def test_two_sockets_of_one_tab_share_a_name_and_the_one_seen_last_serves_it(desk: Desk) -> None:
+    """WIRE 5, DECISIONS 9."""
+    for source_id in ("s1", "s2"):
+        desk.join(source_id, "t1")
+        desk.publish(source_id, "a", f"only_{source_id}")
+    assert sorted(desk.names()) == ["a", "only_s1", "only_s2"]
+    assert desk.reach("a") == ("s2", "a")
+    desk.touch("s1")
+    assert desk.reach("a") == ("s1", "a")
+    assert desk.reach("only_s2") == ("s2", "only_s2")
+    assert {view.name: view.source_ids for view in desk.registry.tools()} == {
+        "a": ("s1", "s2"),
+        "only_s1": ("s1",),
+        "only_s2": ("s2",),
+    }
+    desk.registry.remove("s1")
+    assert desk.reach("a") == ("s2", "a")
+    assert sorted(desk.names()) == ["a", "only_s2"]
+
+
+def test_recency_does_not_depend_on_the_clock(desk: Desk) -> None:
+    for source_id in ("s1", "s2"):
+        desk.join(source_id, "t1")
+        desk.publish(source_id, "a")
+    desk.registry.touch("s1", 0)
+    assert desk.reach("a") == ("s1", "a")
+    assert [source.source_id for source in desk.registry.newest_first()] == ["s1", "s2"]
+
+
+@pytest.fixture
+def three(desk: Desk) -> Desk:
+    """Two sockets of tab t1 and one of t2; t2's source id is also the name of a tab."""
+    for source_id, tab_id in (("s1", "t1"), ("s2", "t1"), ("t1x", "t2"), ("s4", "t1x")):
+        desk.join(source_id, tab_id)
+        desk.publish(source_id, "a", "a.b")
+    return desk
+
+
+@pytest.mark.parametrize(
+    ("source_id", "tab_id", "reached"),
+    [
+        ("s1", None, "s1"),
+        ("s2", None, "s2"),
+        ("t1", None, "s2"),  # no such source: a tab id
+        ("t1x", None, "t1x"),  # both: the source wins
+        ("t2", None, "t1x"),
+        (None, "t1", "s2"),
+        (None, "t1x", "s4"),
+        ("s1", "t1", "s1"),
+        ("t1", "t1", "s2"),
+    ],
+)
+def test_a_target_is_a_source_id_exactly_or_else_a_tab_id(
+    three: Desk, source_id: str | None, tab_id: str | None, reached: str
+) -> None:
+    """WIRE 6."""
+    for name in ("a", "a_t1", "a_t2"):  # public names of other tabs mean the same tool here
+        assert three.reach(name, source_id, tab_id) == (reached, "a")
+    assert three.reach("a.b", source_id, tab_id) == (reached, "a.b")
+
+
+@pytest.mark.parametrize(
+    ("source_id", "tab_id"),
+    [("s9", None), (None, "t9"), (None, "s1"), ("s1", "t2"), ("t1", "t2"), ("", None), (None, "")],
+)
+def test_a_target_that_is_not_there_is_named(three: Desk, source_id: str | None, tab_id: str | None) -> None:
+    with pytest.raises(SourceNotFound, match="webmcp_list_sources") as caught:
+        three.reach("a", source_id, tab_id)
+    for value in (source_id, tab_id):
+        assert value is None or repr(value) in str(caught.value)
+
+
+def test_a_target_without_the_tool_is_another_error(three: Desk) -> None:
+    with pytest.raises(ToolNotFound, match="'t1' offers no tool 'zzz'"):
+        three.reach("zzz", "t1")
+
+
+def test_a_target_reaches_a_source_only_for_what_it_offers_itself(desk: Desk) -> None:
+    for source_id, tool in (("s1", "a"), ("s2", "b")):
+        desk.join(source_id, "t1")
+        desk.publish(source_id, tool)
+    with pytest.raises(ToolNotFound):
+        desk.reach("b", "s1")
+    assert desk.reach("b", "t1") == ("s2", "b")
+
+
+def test_an_empty_target_is_none(three: Desk) -> None:
+    assert three.reach("a_t2") == ("t1x", "a")
+
+
+@pytest.mark.parametrize("order", [("a_t2", "a"), ("a", "a_t2")])
+def test_an_own_public_name_goes_before_an_original_one(desk: Desk, order: tuple[str, str]) -> None:
+    """A page whose tool is called like the public name of another of its tools."""
+    desk.join("s1", "t1")
+    desk.publish("s1", "a")
+    desk.join("s2", "t2")
+    desk.publish("s2", *order)
+    own = {view.name: view.original_name for view in desk.registry.tools() if view.source_ids == ("s2",)}
+    for public, original in own.items():
+        assert desk.reach(public) == ("s2", original)
+        assert desk.reach(public, "t2") == ("s2", original)
+
+
+def test_odd_names_are_listed_valid_and_call_the_original(desk: Desk) -> None:
+    """B10, B12."""
+    originals = ["a.b", "a/b", "a b", "\u200b", "😀", "搜索", "__proto__", "a" * 129, *MANAGEMENT_TOOLS]
+    desk.join("s1", "t1")
+    desk.publish("s1", *originals)
+    assert len(set(desk.names())) == len(originals)
+    assert not set(desk.names()) & set(MANAGEMENT_TOOLS)
+    assert {view.original_name for view in desk.registry.tools()} == set(originals)
+    for view in desk.registry.tools():
+        assert desk.reach(view.name) == ("s1", view.original_name)
+
+
+@pytest.mark.parametrize(
+    ("title", "tab_id", "prefix"),
+    [
+        (None, "t1", "[WebMCP t1] "),
+        ("", "t1", "[WebMCP t1] "),
+        (" \n ", "t1", "[WebMCP t1] "),
+        ("Shop", "t1", "[WebMCP t1 • Shop] "),
+        ("a]b[c", "t]1", "[WebMCP t)1 • a)b(c] "),
+        ("a\nb\r\n\tc\0\x1b[0m\u2028d\u202e\u200b", "t1", "[WebMCP t1 • a b c (0m d] "),
+        ("x" * 80, "t1", f"[WebMCP t1 • {'x' * 80}] "),
+        ("x" * 81, "t1", f"[WebMCP t1 • {'x' * 79}…] "),
+        ("😀" * 1000, "t1", f"[WebMCP t1 • {'😀' * 79}…] "),
+        ("x", "t" * 300, f"[WebMCP {'t' * 79}… • x] "),
+    ],
+)
+def test_a_title_is_harmless_in_a_description(desk: Desk, title: str | None, tab_id: str, prefix: str) -> None:
+    """DECISIONS 11."""
+    desk.join("s1", tab_id, title)
+    desk.publish("s1", defined("a", "[x] does it"))
+    assert desk.listed()[0]["description"] == f"{prefix}[x] does it"
+    assert MAX_TITLE_CHARS == 80
+
+
+def test_the_same_tools_again_are_no_change(desk: Desk) -> None:
+    desk.join("s1", "t1", "T")
+    tools = [defined("a", "d", x=1), defined("b")]
+    desk.publish("s1", *tools)
+    before = desk.registry.change()
+    for again in (tools, tools[::-1]):
+        desk.publish("s1", *again)
+        assert desk.registry.change() == before
+    desk.join("s1", "t1", "T")
+    desk.touch("s1")
+    assert desk.registry.change() == before
+
+
+def test_a_tab_without_tools_is_no_change(desk: Desk) -> None:
+    """B21: exactly one change, when the tool comes."""
+    before = desk.registry.change()
+    desk.join("s1", "t1", "T")
+    desk.publish("s1")
+    desk.join("s1", "t1", "U")
+    assert desk.registry.change() == before
+    desk.publish("s1", "a")
+    assert desk.registry.change() != before
+    desk.registry.remove("s1")
+    assert desk.registry.change() == before
+
+
+def test_a_title_alone_changes_titles_alone(desk: Desk) -> None:
+    """DECISIONS 11."""
+    desk.join("s1", "t1", "T")
+    desk.publish("s1", "a")
+    before = desk.registry.change()
+    desk.join("s1", "t1", "U")
+    after = desk.registry.change()
+    assert after.names == before.names
+    assert after.titles != before.titles
+    assert "• U]" in desk.listed()[0]["description"]
+    desk.join("s1", "t1", "T")
+    assert desk.registry.change() == before
+
+
+@pytest.mark.parametrize(
+    "changed", [defined("b"), defined("a", "other"), defined("a", x=1), defined("a", inputSchema={"title": "x"})]
+)
+def test_any_other_difference_changes_names(desk: Desk, changed: ToolDef) -> None:
+    desk.join("s1", "t1", "T")
+    desk.publish("s1", "a")
+    before = desk.registry.change()
+    desk.publish("s1", changed)
+    assert desk.registry.change().names != before.names
+    assert desk.registry.change().titles == before.titles
+
+
+def test_a_second_tab_changes_the_listed_name_of_the_first(desk: Desk) -> None:
+    desk.join("s1", "t1")
+    desk.publish("s1", "a")
+    assert desk.names() == ["a"]
+    desk.join("s2", "t2")
+    desk.publish("s2", "a")
+    assert desk.names() == ["a_t1", "a_t2"]
+
+
+def test_a_listing_is_built_once_per_change(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work per change is in proportion to the tab it is about."""
+    for number in range(50):
+        desk.join(f"s{number}", f"t{number}")
+        desk.publish(f"s{number}", f"tool{number}", f"more{number}")
+    desk.registry.listing()
+    built: list[str] = []
+    original = Registry._define
+
+    def counting(self: Registry, tab: Any, tool: ToolDef) -> bytes:
+        built.append(tool.name)
+        return original(self, tab, tool)
+
+    monkeypatch.setattr(Registry, "_define", counting)
+    desk.touch("s1")
+    desk.registry.listing()
+    assert built == []
+    desk.publish("s7", "tool7", "new7")
+    desk.registry.listing()
+    assert built == ["tool7", "new7"]
+
+
+SOURCES = ("s1", "s2", "s3", "t1")
+TABS = ("t1", "t2", "t2x", "s1")
+DEFINITIONS = (defined("a"), defined("a", "other"), defined("a.b"), defined("a_t1"), defined("b", x=1))
+events = st.lists(
+    st.one_of(
+        st.tuples(st.just("join"), st.sampled_from(SOURCES), st.sampled_from(TABS), st.sampled_from((None, "T", "U"))),
+        st.tuples(st.just("publish"), st.sampled_from(SOURCES), st.lists(st.sampled_from(DEFINITIONS), max_size=4)),
+        st.tuples(st.just("touch"), st.sampled_from(SOURCES)),
+        st.tuples(st.just("remove"), st.sampled_from(SOURCES)),
+    ),
+    max_size=25,
+)
+
+
+def visible(registry: Registry) -> list[tuple[str, bytes]]:
+    """The catalogue as clients see it, as a value that does not depend on order."""
+    return sorted((view.name, view.definition) for view in registry.tools())
+
+
+def apply(desk: Desk, event: tuple[Any, ...]) -> None:
+    action, source_id, *rest = event
+    if action == "join":
+        desk.join(source_id, *rest)
+    elif desk.registry.source(source_id) is None:
+        return
+    elif action == "publish":
+        desk.publish(source_id, *{tool.name: tool for tool in rest[0]}.values())
+    elif action == "touch":
+        desk.touch(source_id)
+    else:
+        desk.registry.remove(source_id)
+
+
+@given(events)
+@settings(max_examples=300)
+def test_fingerprints_change_exactly_when_a_client_would_see_a_difference(log: list[tuple[Any, ...]]) -> None:
+    desk = Desk()
+    registry = desk.registry
+    seen: dict[Change, object] = {registry.change(): visible(registry)}
+    prints = {repr(visible(registry)): registry.change()}
+    for event in log:
+        registry.listing()  # kept bytes must not grow stale
+        apply(desk, event)
+        now, shown = registry.change(), visible(registry)
+        assert b",".join(registry.listing()) == b",".join(view.definition for view in registry.tools())
+        assert seen.setdefault(now, shown) == shown, "the same fingerprint for another catalogue"
+        assert prints.setdefault(repr(shown), now) == now, "another fingerprint for the same catalogue"
+        for view in registry.tools():
+            source, tool = registry.resolve(view.name)
+            assert (source.source_id, tool.name) == (view.source_ids[0], view.original_name)
+    for source_id in SOURCES:
+        registry.remove(source_id)
+    assert registry.change() == Registry().change()
+    assert (registry.sources(), registry.listing(), registry._tabs) == ([], [], {})
+
+
+@given(events)
+@settings(max_examples=200)
+def test_a_registry_built_afresh_has_the_same_fingerprints_where_names_agree(log: list[tuple[Any, ...]]) -> None:
+    desk = Desk()
+    for event in log:
+        apply(desk, event)
+    fresh = Desk()
+    for source in reversed(desk.registry.newest_first()):
+        fresh.join(source.source_id, source.tab_id, source.title)
+        fresh.publish(source.source_id, *source.tools.values())
+    if visible(fresh.registry) == visible(desk.registry):
+        assert fresh.registry.change() == desk.registry.change()
+    assert len(fresh.names()) == len(desk.names())
