@@ -164,6 +164,23 @@ def test_two_sockets_of_one_tab_share_a_name_and_the_one_seen_last_serves_it(des
     assert sorted(desk.names()) == ["a", "only_s2"]
 
 
+def test_descriptions_show_the_title_of_the_socket_that_spoke_last_and_stay_when_another_answers_a_call(
+    desk: Desk,
+) -> None:
+    """DECISIONS 9: being seen is no change."""
+    for source_id, title in (("s1", "First"), ("s2", "Second")):
+        desk.join(source_id, "t1", title)
+        desk.publish(source_id, "a")
+    before = desk.registry.change()
+    assert desk.listed()[0]["description"] == "[WebMCP t1 • Second]"
+    desk.touch("s1")
+    assert desk.registry.change() == before
+    assert [json.loads(view.definition) for view in desk.registry.tools()] == desk.listed()
+    assert desk.listed()[0]["description"] == "[WebMCP t1 • Second]"
+    desk.registry.remove("s2")
+    assert desk.listed()[0]["description"] == "[WebMCP t1 • First]"
+
+
 def test_recency_does_not_depend_on_the_clock(desk: Desk) -> None:
     for source_id in ("s1", "s2"):
         desk.join(source_id, "t1")
