@@ -20,6 +20,8 @@ Maybe = Raw | UnsetType
 
 encode = msgspec.json.Encoder().encode
 
+_ANYTHING = msgspec.json.Decoder(Raw)
+
 _LONE_SURROGATE_HINT = re.compile(rb"\\u[dD][89a-fA-F]")
 # Read left to right, so that an escaped backslash or a proper pair is consumed whole and never cut in two.
 _ESCAPES = re.compile(
@@ -49,7 +51,8 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
-        raise Malformed(str(error), is_json=True) from None
+        # The decoder stops at the first wrong type, whatever follows.
+        raise Malformed(str(error), is_json=_is_json(data)) from None
     except RecursionError:
         raise Malformed("JSON is nested too deeply", is_json=True) from None
     except msgspec.DecodeError as error:
@@ -58,6 +61,16 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
             if mended != data:
                 return decode(decoder, mended)
         raise Malformed(str(error), is_json=False) from None
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        _ANYTHING.decode(mend_surrogates(data))
+    except RecursionError:
+        return True
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def decode_spliceable(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
