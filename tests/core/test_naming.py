@@ -165,7 +165,7 @@ def test_a_tab_among_a_thousand_that_share_its_names_costs_what_its_own_tools_co
         renamed = names.add(f"same{number:04}", tools)  # the same four first characters: numbers run up to 1,000
         costs.append(looks)
         assert len(renamed) == (5 if number == 1 else 0)
-    # The second tab names the first one's tools anew as well; later ones cost a look at the stem and one at the next number.
+    # The second tab names the first one's tools anew as well; later ones look at the stem and at the next number.
     assert max(costs) <= 4 * len(tools)
     assert max(costs[2:]) <= 2 * len(tools)
     for number in range(0, 1000, 2):
