@@ -22,6 +22,12 @@ milliseconds (docs/decisions.md, 17)."""
 REGEX_STEPS = 10_000
 """Backtracking steps of one `pattern` on one value; enough for honest patterns, microseconds for hostile ones."""
 
+_GAVE_UP = (
+    jsonschema_rs.ValidationErrorKind.BacktrackLimitExceeded,
+    jsonschema_rs.ValidationErrorKind.RegexEngineFailure,
+)
+"""Errors that say nothing about the value: its pattern ran out of steps."""
+
 _TRIVIAL = frozenset({b'{"type":"object"}', b'{"type":"object","properties":{}}'})
 
 
@@ -42,7 +48,7 @@ def first_violation(schema: bytes, value: Raw) -> str | None:
         error = next(iter(validator.iter_errors(instance)), None)
     except (msgspec.DecodeError, RecursionError, ValueError):
         return None
-    if error is None or error.kind.name in ("BacktrackLimitExceeded", "RegexEngineFailure"):
+    if error is None or isinstance(error.kind, _GAVE_UP):
         return None
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
     message = error.message if len(error.message) <= 300 else error.message[:300] + "…"
