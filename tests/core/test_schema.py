@@ -161,7 +161,7 @@ def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(jsonschema_rs, "validator_for", counting)
-    schema._compiled.cache_clear()
+    schema._compiled_small.cache_clear()
     for number in range(5):
         check({"properties": {"a": {"type": "string"}}}, {"a": number})
         check({"type": "nonsense"}, {"a": number})
