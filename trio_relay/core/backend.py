@@ -57,19 +57,13 @@ class ToolView(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True):
-    """Where the visible catalogue stands.
+    """Where the visible catalogue stands. Two equal values mean that a client would see the same list.
 
-    `names` changes with tools, their definitions and public names; `titles` with nothing but tab titles. `rows` counts
-    changes of the sources and of who offers what, which no `tools/list` shows: other relays follow it.
+    `names` changes with tools, their definitions and public names; `titles` with nothing but tab titles.
     """
 
     names: int
     titles: int
-    rows: int = 0
-
-    def same_list(self, other: Change) -> bool:
-        """Whether `tools/list` shows the same."""
-        return self.names == other.names and self.titles == other.titles
 
 
 class ToolBackend(Protocol):

@@ -61,6 +61,7 @@ class _Tab:
     tools: dict[str, ToolDef] = field(default_factory=dict)  # the latest definition of each tool
     names_print: int = 0
     titles_print: int = 0
+    title: str = ""  # as it stands in descriptions: of the source seen last when the tab last changed
     listing: bytes | None = None
 
     def latest(self) -> Source:
@@ -68,16 +69,20 @@ class _Tab:
 
 
 class Registry:
-    """See the module. `first_row` continues the counting of an earlier registry (`Change.rows`)."""
+    """See the module.
 
-    def __init__(self, first_row: int = 0) -> None:
+    Attributes:
+        rows: Counts changes of the sources and of who offers what, which no `tools/list` shows: other relays follow it.
+    """
+
+    def __init__(self) -> None:
         self._names = Names()
         self._sources: dict[str, Source] = {}
         self._tabs: dict[str, _Tab] = {}
         self._recency = count(1)
         self._names_print = 0
         self._titles_print = 0
-        self._rows = first_row
+        self.rows = 0
 
     def __repr__(self) -> str:
         tools = sum(len(tab.tools) for tab in self._tabs.values())
@@ -90,7 +95,7 @@ class Registry:
 
         A source that changes its tab id takes its tools along.
         """
-        self._rows += 1
+        self.rows += 1
         old = self._sources.get(source.source_id)
         tools: Sequence[ToolDef] = ()
         if old is not None:
@@ -113,7 +118,7 @@ class Registry:
         """Replace the tools of a source. Names must be unique within `tools`."""
         source = self._sources[source_id]
         self.touch(source_id, now)
-        self._rows += 1
+        self.rows += 1
         source.tools = {tool.name: tool for tool in tools}
         tab = self._tabs[source.tab_id]
         for kept in [other for other in tab.sources.values() if other.kept and other.origin == source.origin]:
@@ -126,7 +131,7 @@ class Registry:
         source = self._sources.pop(source_id, None)
         if source is None:
             return
-        self._rows += 1
+        self.rows += 1
         tab = self._tabs[source.tab_id]
         del tab.sources[source_id]
         if tab.sources:
@@ -150,7 +155,7 @@ class Registry:
         tab.sources[source.source_id] = source
         for public, tool in tools.items():
             self._names.adopt(Key(tool.name, source.tab_id), public)
-        self._rows += 1
+        self.rows += 1
         self._merge(tab, source)
 
     def keep_all(self) -> None:
@@ -191,12 +196,13 @@ class Registry:
     def _refresh(self, tab: _Tab) -> None:
         """What clients see of this tab may have changed: drop its kept bytes, recompute its fingerprints."""
         tab.listing = None
+        tab.title = _clean_title(tab.latest().title)
         names_print, titles_print = 0, 0
         for name, tool in tab.tools.items():
             public = self._names.public(Key(name, tab.tab_id))
             names_print ^= hash((public, tab.tab_id, tool.description, tool.rest))
         if tab.tools:
-            titles_print = hash((tab.tab_id, _clean_title(tab.latest().title)))
+            titles_print = hash((tab.tab_id, tab.title))
         self._names_print ^= tab.names_print ^ names_print
         self._titles_print ^= tab.titles_print ^ titles_print
         tab.names_print, tab.titles_print = names_print, titles_print
@@ -204,7 +210,7 @@ class Registry:
     # -- what is there
 
     def change(self) -> Change:
-        return Change(self._names_print, self._titles_print, self._rows)
+        return Change(self._names_print, self._titles_print)
 
     def source(self, source_id: str) -> Source | None:
         return self._sources.get(source_id)
@@ -254,7 +260,7 @@ class Registry:
 
     def _define(self, tab: _Tab, tool: ToolDef) -> bytes:
         public = self._names.public(Key(tool.name, tab.tab_id))
-        description = (source_prefix(tab.tab_id, tab.latest().title) + tool.description).rstrip(" ")
+        description = (source_prefix(tab.tab_id, tab.title) + tool.description).rstrip(" ")
         return b'{"name":' + encode(public) + b',"description":' + encode(description) + tool.rest + b"}"
 
     # -- where a call goes

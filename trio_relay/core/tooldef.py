@@ -27,6 +27,7 @@ NO_SCHEMA = b'{"type":"object","properties":{}}'
 
 _members = msgspec.json.Decoder(dict[str, Raw])
 _items = msgspec.json.Decoder(list[Raw])
+_raw = msgspec.json.Decoder(Raw)
 
 
 class ToolRefused(ValueError):
@@ -113,9 +114,8 @@ def _input_schema(raw: bytes | None) -> bytes:
     text = _string(raw)
     if text is not None:
         # Older Chromes hand schemas over as JSON text.
-        raw = text.encode().strip()
         try:
-            decode(msgspec.json.Decoder(Raw), raw)
+            raw = bytes(decode(_raw, text.encode().strip()))
         except Malformed:
             raise ToolRefused("its inputSchema is a string that is not JSON") from None
     if raw == b"true":
@@ -145,6 +145,9 @@ def _object_schema(raw: bytes) -> bytes | None:
             if not any(bytes(item) == b'"object"' for item in kinds):
                 return None
         members = {"type": b'"object"', **{key: value for key, value in members.items() if key != "type"}}
+        changed = True
+    if members.get("$schema", b'"')[:1] != b'"':
+        del members["$schema"]
         changed = True
     if "properties" in members or "required" in members or _mentions_required(raw):
         try:
@@ -261,7 +264,7 @@ def _icon_member_ok(key: str, value: bytes) -> bool:
     if key == "mimeType":
         return value[:1] == b'"'
     if key == "sizes":
-        return value[:1] == b"[" and all(isinstance(size, str) for size in msgspec.json.decode(value))
+        return value[:1] == b"[" and all(bytes(size)[:1] == b'"' for size in _items.decode(value))
     if key == "theme":
         return value in (b'"light"', b'"dark"')
     return value != b"null"

@@ -52,8 +52,7 @@ class _VisibleChanges(AsyncIterator[Change]):
             now = self._backend.change()
             if now.names == self._seen.names and now.titles != self._seen.titles:
                 now = await self._await_title_time(now)
-            if now.same_list(self._seen):
-                self._seen = now
+            if now == self._seen:
                 continue
             if now.names == self._seen.names:
                 self._titles_told = trio.current_time()

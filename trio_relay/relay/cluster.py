@@ -135,7 +135,7 @@ class Cluster:
         until = trio.current_time() + delay
         if self._grace_until <= until:
             await trio.sleep_until(max(trio.current_time(), self._grace_until))
-            self._registry = Registry(self._registry.change().rows + 1)
+            self._registry = Registry()
             self._grace_until = float("inf")
             self._switched.ring()
         await trio.sleep_until(until)
@@ -143,7 +143,7 @@ class Cluster:
     def _give_up(self) -> None:
         self.roles.step(Event.EXHAUSTED)
         logger.error("no port and no relay could be had; page tools are off until this relay is started again")
-        self._registry = Registry(self._registry.change().rows + 1)
+        self._registry = Registry()
         self._switched.ring()
 
     # -- attach or bind

@@ -146,6 +146,11 @@ class Hub:
             await self._bell.wait()
         return now
 
+    async def wait_rows(self, seen: int) -> None:
+        """Return as soon as anything has changed that another relay would list, since `registry.rows` was `seen`."""
+        while self.registry.rows == seen:
+            await self._bell.wait()
+
     async def call(
         self,
         name: str,
@@ -204,8 +209,12 @@ class Hub:
             "have run. Raise --invoke-timeout if it needs longer."
         )
 
+    def _connected(self) -> list[Source]:
+        """Sources with a socket here, the most recently seen first; kept ones have none."""
+        return [source for source in self.registry.newest_first() if source.source_id in self._tabs]
+
     def refresh(self, origin: str) -> SourceView:
-        for source in self.registry.newest_first():
+        for source in self._connected():
             if origin in (origin_of(source.origin), origin_of(source.url)):
                 self._tabs[source.source_id].outbox.put(browser.RELOAD)
                 return source.view()
@@ -220,7 +229,7 @@ class Hub:
             tab.outbox.put(browser.RELOAD)
 
     def open_in_browser(self, url: str) -> bool:
-        for source in self.registry.newest_first():
+        for source in self._connected():
             tab = self._tabs[source.source_id]
             if "open" in tab.client.features:
                 tab.outbox.put(browser.open_url(url))

@@ -122,9 +122,9 @@ class PeerClient:
         while True:
             # A client that does not read gets the latest list when it does, not every one in between.
             await self._outbox.flushed()
-            seen = self._hub.change()
+            seen = self._hub.registry.rows
             self._put(self._tools("relay/tools-changed"))
-            await self._hub.wait_change(seen)
+            await self._hub.wait_rows(seen)
             await trio.sleep(COALESCE_S)
 
     def _put(self, message: bytes) -> None:

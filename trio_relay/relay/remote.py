@@ -88,8 +88,7 @@ class Remote:
         self._source_map = snapshot.toolSourceMap
         self._limit = snapshot.maxPayload or self._limit
         tools = self._parse(snapshot.tools)
-        rows = self.registry.change().rows
-        mirror = Registry(first_row=rows + 1)
+        mirror = Registry()
         by_source: dict[str, dict[str, ToolDef]] = {row.source_id: {} for row in snapshot.sources}
         titles = {row.source_id: source_prefix(row.tab_id, row.title) for row in snapshot.sources}
         for public, tool in tools.items():
