@@ -8,8 +8,8 @@ What trio_websocket 0.12 does not offer, and this adapter adds:
   a TCP reset instead of 1009, because the socket is closed while its data is still arriving;
 * it never tells when bytes arrive or leave, and a tab that is slow, not dead, must not be cut.
 
-It uses the class's constructor with a `WSConnection` and a stream of our own, and two non-public names,
-`_reader_task` and `_get_request`; pyproject.toml pins the version for that reason.
+It uses the class's constructor with a `WSConnection` and a stream of our own, and three non-public names,
+`_reader_task`, `_get_request` and `_handle_request_event`; pyproject.toml pins the version for that reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import trio
 from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection, WebSocketRequest
 from wsproto import ConnectionType
-from wsproto.events import BytesMessage
+from wsproto.events import BytesMessage, Request
 
 from trio_relay.links.frames import TextFrames
 
@@ -292,6 +292,11 @@ class Socket(WebSocketConnection):
     def stop(self) -> None:
         """End the reader; the socket is of no use afterwards."""
         self._reader_scope.cancel()
+
+    async def _handle_request_event(self, event: Request) -> None:
+        """Read on only after the request was accepted: frames may have come along with it, and are next."""
+        await super()._handle_request_event(event)
+        await self._open_handshake.wait()
 
     async def get_request(self) -> WebSocketRequest:
         """The client's HTTP request, once."""
