@@ -320,6 +320,10 @@ class RawSocket:
             *headers,
         ]
         await self.stream.send_all("\r\n".join([*lines, "", ""]).encode())
+        return await self.upgrade_answer()
+
+    async def upgrade_answer(self) -> str:
+        """The head of the relay's answer to an HTTP request."""
         with trio.fail_after(PATIENCE):
             while b"\r\n\r\n" not in self._buffer:
                 data = await self.stream.receive_some(65536)
