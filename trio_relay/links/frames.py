@@ -243,8 +243,7 @@ class TextFrames(WSConnection):
         self._state: ConnectionState | None = None
         self._queue: deque[Event] = deque()
         self._head = b""  # the HTTP head as far as it has come
-        self._head_read = False
-        self._early = b""  # what came behind it, before the handshake was complete
+        self._early = b""  # what came in one read with its end
 
     @property
     def state(self) -> ConnectionState:
@@ -285,9 +284,6 @@ class TextFrames(WSConnection):
 
     def _receive_head(self, data: bytes) -> None:
         """Give wsproto the HTTP head and no more: it would keep the first frames, which can come right behind."""
-        if self._head_read and data and not self.client:
-            self._early += data  # a request is there and not answered yet
-            return
         before, self._head = len(self._head), self._head + data
         end = self._head.find(b"\r\n\r\n", max(0, before - 3))
         if end < 0 or not data:
@@ -296,7 +292,6 @@ class TextFrames(WSConnection):
         super().receive_data(data[: end + 4 - before])
         self._early = self._head[end + 4 :]
         self._head = b""
-        self._head_read = True
         if self.client and self.handshake.state is not ConnectionState.OPEN and self._early:
             super().receive_data(self._early)  # the body of a refusal
 
