@@ -78,8 +78,13 @@ class MeteredStream(trio.abc.Stream):
 
     @property
     def cut(self) -> bool:
-        """Whether a frame has begun that is not complete."""
-        return self._sending or len(self._rest) > 0
+        """Whether a frame has begun and whoever wrote it was cancelled: nothing can be sent any more."""
+        return self._sending and not self._lock.locked()
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether `send_now` has left something for `send_all`."""
+        return len(self._rest) > 0
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         data = await self._receive(max_bytes or RECEIVE_BYTES)
@@ -108,7 +113,7 @@ class MeteredStream(trio.abc.Stream):
         Returns:
             False if it was not even begun. If the kernel took only a part, the rest goes out first in `send_all`.
         """
-        if sys.platform == "win32" or self.cut or self._lock.locked() or len(data) > SEND_CHUNK:
+        if sys.platform == "win32" or self._sending or self._rest or self._lock.locked() or len(data) > SEND_CHUNK:
             return False
         try:
             sent = os.write(self._stream.socket.fileno(), data)
@@ -121,6 +126,8 @@ class MeteredStream(trio.abc.Stream):
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         async with self._lock:
+            if self._sending:
+                raise trio.BrokenResourceError("a frame was cut: the peer would take this for the rest of it")
             self._sending = True
             if self._rest:
                 await self._stream.send_all(self._rest)
@@ -139,13 +146,15 @@ class MeteredStream(trio.abc.Stream):
         await self._stream.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        if self.linger:
-            self.linger = False
-            with trio.move_on_after(LINGER_S), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await self._stream.send_eof()
-                while await self._stream.receive_some(RECEIVE_BYTES):
-                    pass
-        await self._stream.aclose()
+        try:
+            if self.linger:
+                self.linger = False
+                with trio.move_on_after(LINGER_S), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await self._stream.send_eof()
+                    while await self._stream.receive_some(RECEIVE_BYTES):
+                        pass
+        finally:
+            await self._stream.aclose()
 
 
 class Socket(WebSocketConnection):
@@ -221,7 +230,7 @@ class Socket(WebSocketConnection):
 
     @property
     def needs_flush(self) -> bool:
-        return self.metered.cut
+        return self.metered.has_rest
 
     async def flush(self) -> None:
         """Write what `send_now` has left."""
@@ -248,8 +257,8 @@ class Socket(WebSocketConnection):
         else:
             with trio.move_on_after(CLOSE_S):
                 await self.aclose(code, reason)
-        if self.frames.fault is not None:
-            with trio.move_on_after(LINGER_S):
+        if self.ended.is_set():  # the reader answers the peer's close, or explains its fault
+            with trio.move_on_after(CLOSE_S if self.frames.fault is None else LINGER_S):
                 await self._reader_done.wait()
 
     def why_closed(self) -> Closed:
