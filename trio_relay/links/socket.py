@@ -127,6 +127,7 @@ class MeteredStream(trio.abc.Stream):
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         async with self._lock:
             if self._sending:
+                await trio.aclose_forcefully(self._stream)
                 raise trio.BrokenResourceError("a frame was cut: the peer would take this for the rest of it")
             self._sending = True
             if self._rest:
