@@ -7,7 +7,6 @@ the socket stays for the next hello), gone.
 from __future__ import annotations
 
 import logging
-import math
 import re
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -196,12 +195,13 @@ def _explain(closed: Closed, max_payload: int) -> str:
 def _tab_id(raw: Maybe) -> str | None:
     """The tab id of a hello: a string, or a whole number as its digits."""
     text = as_text(raw)
-    if text is None and not isinstance(raw, UnsetType):
-        value = msgspec.json.decode(raw)
-        if isinstance(value, float) and math.isfinite(value) and value.is_integer():
-            value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool):
-            text = str(value)
+    number = _number(raw)
+    if number is not None and len(number) <= MAX_TAB_ID_CHARS:
+        try:
+            value = msgspec.json.decode(number)
+        except msgspec.DecodeError:  # 1e999 is no number to us
+            return None
+        text = str(int(value)) if value == int(value) else None
     return text if text and len(text) <= MAX_TAB_ID_CHARS else None
 
 
