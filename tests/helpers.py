@@ -337,6 +337,9 @@ class RawSocket:
     async def send(self, data: bytes) -> None:
         await self.stream.send_all(data)
 
+    async def send_text(self, text: str) -> None:
+        await self.send(client_frame(text.encode()))
+
     async def frame(self) -> tuple[int, bytes] | None:
         """The next frame of the relay as (opcode, payload); None when the connection has ended."""
         with trio.fail_after(PATIENCE):
