@@ -80,6 +80,13 @@ async def wait_listed(hub: Hub, *names: str) -> dict[str, dict[str, Any]]:
             await hub.wait_change(seen)
 
 
+async def wait_sources(hub: Hub, count: int) -> None:
+    """Return once so many sources are connected."""
+    with trio.fail_after(PATIENCE):
+        while len(hub.sources()) != count:  # noqa: ASYNC110  (rows without tools are no change to wait for)
+            await trio.sleep(0.005)
+
+
 async def in_step(tab: FakeTab) -> None:
     """Return once the relay has dealt with all that the tab sent before: it answers a ping behind it."""
     with trio.fail_after(PATIENCE):

@@ -11,7 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.helpers import PATIENCE, FakeTab, RawSocket, client_frame, open_raw, open_tab
-from tests.hubs import Attempt, in_step, join, next_json, reset, send_json, wait_listed
+from tests.hubs import Attempt, in_step, join, next_json, reset, send_json, wait_listed, wait_sources
 from trio_relay.errors import SourceLost
 from trio_relay.links.socket import MeteredStream
 from trio_relay.relay.hub import Hub
@@ -168,9 +168,7 @@ async def test_200_connections_reset_in_the_middle_of_everything_reach_nobody_el
         for number in range(200):
             storm.start_soon(reset_one, number)
     await wait_listed(hub, "good")
-    with trio.fail_after(PATIENCE):
-        while len(hub.sources()) > 1:  # noqa: ASYNC110  (rows without tools are no change to wait for)
-            await trio.sleep(0.005)
+    await wait_sources(hub, 1)
     assert await Attempt(nursery, hub, "good").text() == "{}"
     assert [r.message for r in caplog.records if r.levelno >= logging.ERROR] == []
 
