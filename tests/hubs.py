@@ -93,6 +93,23 @@ async def in_step(tab: FakeTab) -> None:
         await tab.socket.ping()
 
 
+async def offer(tab: FakeTab, tab_id: str = "t1", *tools: object) -> None:
+    """Make a tab with tools (`f`, if none are given), and return once they are listed."""
+    await tab.hello(tab_id)
+    await tab.offer(*(tools or ("f",)))
+    await in_step(tab)
+
+
+async def begun(tab: FakeTab, hub: Hub, nursery: trio.Nursery) -> tuple[Attempt, dict[str, Any]]:
+    """A call that the tab has received."""
+    call = Attempt(nursery, hub, "f")
+    return call, await tab.expect("invoke")
+
+
+def result_frame(call_id: str, text: str = "hi") -> dict[str, Any]:
+    return {"type": "result", "callId": call_id, "result": {"content": [{"type": "text", "text": text}]}}
+
+
 async def join(raw: RawSocket, tab_id: str = "t1", *tools: str) -> None:
     """Make a raw socket a tab: handshake, hello, tools."""
     head = await raw.upgrade(f"Origin: {EXTENSION}", "Sec-WebSocket-Protocol: webmcp.v1")
