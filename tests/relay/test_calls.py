@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec import Raw
 
-from tests.helpers import FakeTab, open_tab
+from tests.helpers import PATIENCE, FakeTab, open_tab
 from tests.hubs import Attempt, begun, in_step, offer, result_frame
 from trio_relay.config import RelayConfig
+from trio_relay.core.pending import Progress
 from trio_relay.errors import InvalidArguments, ResultRefused
 from trio_relay.relay.hub import Hub, open_hub
 
@@ -171,3 +173,33 @@ async def test_half_an_emoji_in_an_answer_is_mended(hub: Hub, tab: FakeTab, nurs
         "content": [{"type": "text", "text": "x\ufffd y"}],
         "_meta": {"k\ufffd": "😀"},
     }
+
+
+async def test_progress_frames_reach_the_caller_in_order_and_odd_ones_are_ignored(
+    hub: Hub, tab: FakeTab, nursery: trio.Nursery
+) -> None:
+    heard: list[Progress] = []
+    done = trio.Event()
+
+    async def call() -> None:
+        await hub.call("f", Raw(b"{}"), on_progress=heard.append)
+        done.set()
+
+    nursery.start_soon(call)
+    invoke = await tab.expect("invoke")
+    call_id = invoke["callId"]
+    for members in (
+        {"progress": 1, "total": 2.5, "message": "half\n"},
+        {"progress": "2"},
+        {"progress": None},
+        {},
+        {"progress": -3, "total": None, "message": 5},
+        {"progress": 4, "callId": None},
+    ):
+        await tab.send({"type": "progress", "callId": call_id, **members})
+    await tab.answer(invoke)
+    await tab.send({"type": "progress", "callId": call_id, "progress": 9})  # too late
+    with trio.fail_after(PATIENCE):
+        await done.wait()
+    await in_step(tab)
+    assert heard == [Progress(b"1", b"2.5", b'"half\\n"'), Progress(b"-3")]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from tests.helpers import EXTENSION, FakeTab, open_raw, open_tab
+from tests.helpers import EXTENSION, FakeTab, client_frame, open_raw, open_tab
 from tests.hubs import Attempt, in_step, listed, next_json, wait_listed
 from trio_relay.config import RelayConfig
 from trio_relay.relay.hub import Hub, open_hub
@@ -127,16 +127,19 @@ async def test_two_origin_headers_are_none_that_is_allowed(hub: Hub) -> None:
 
 
 async def test_what_a_refused_page_sends_afterwards_counts_for_nothing(hub: Hub) -> None:
+    """Not even a better hello in the same write."""
+    frames: list[dict[str, Any]] = [
+        {"type": "hello", "tabId": "t1", "origin": "https://evil.example"},
+        {"type": "hello", "tabId": "t1", "origin": EXTENSION},
+        {"type": "tools/list", "tools": [{"name": "f"}]},
+    ]
     async with open_raw(hub.port) as raw:
-        await raw.upgrade("Origin: https://evil.example")
-        for frame in (
-            '{"type":"hello","tabId":"t1"}',
-            '{"type":"hello","tabId":"t1"}',
-            '{"type":"tools/list","tools":[{"name":"f"}]}',
-        ):
-            await raw.send_text(frame)
+        await raw.upgrade()
+        await raw.send(b"".join(client_frame(json.dumps(frame).encode()) for frame in frames))
         await next_json(raw, "hello/rejected")
-        assert await raw.close_code() == 1008
+        after = await raw.frame()
+        assert after is not None
+        assert after[0] == 8
         assert hub.sources() == []
         assert listed(hub) == {}
 
