@@ -222,10 +222,18 @@ async def test_a_stream_whose_write_was_cancelled_refuses_to_write_on() -> None:
     async with trio.open_nursery() as nursery:
         ours, theirs = await stream_pair(nursery)
         metered = MeteredStream(ours)
-        with trio.move_on_after(0.05):
-            await metered.send_all(b"x" * 20_000_000)
+        scope = trio.CancelScope()
+
+        async def write() -> None:
+            with scope:
+                await metered.send_all(b"x" * 20_000_000)
+
+        nursery.start_soon(write)
+        received = bytearray(await theirs.receive_some(1000))
+        assert not metered.cut
+        scope.cancel()
+        await wait_all_tasks_blocked()
         assert metered.cut
-        received = bytearray()
 
         async def drain() -> None:
             async with theirs:
