@@ -6,10 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
+from hypothesis import settings
 
 from tests.helpers import LineClient, RelayProcess, open_relay_process
 from trio_relay.config import RelayConfig
 from trio_relay.relay.hub import Hub, open_hub
+
+# The same examples in every run, and no verdict on a busy machine's speed.
+settings.register_profile("trio-relay", derandomize=True, deadline=None)
+settings.load_profile("trio-relay")
 
 
 @pytest.fixture

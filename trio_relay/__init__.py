@@ -1,7 +1,43 @@
-"""trio-relay: the local bridge between WebMCP tools of browser tabs and MCP clients."""
+"""trio-relay: the local bridge between WebMCP tools of browser tabs and MCP clients.
+
+For embedding in a trio program (docs/embedding.md): `open_relay`, `serve`, `RelayConfig`, and the errors.
+"""
 
 from trio_relay._version import __version__
 from trio_relay.config import RelayConfig
-from trio_relay.errors import RelayError
+from trio_relay.core.backend import SourceView
+from trio_relay.errors import (
+    CallFailed,
+    ConfigError,
+    InvalidArguments,
+    NotSent,
+    PortTaken,
+    RelayError,
+    ResultRefused,
+    SourceLost,
+    SourceNotFound,
+    TimedOut,
+    ToolNotFound,
+)
+from trio_relay.relay.embed import Relay, RelayView, open_relay, serve
 
-__all__ = ["RelayConfig", "RelayError", "__version__"]
+__all__ = [
+    "CallFailed",
+    "ConfigError",
+    "InvalidArguments",
+    "NotSent",
+    "PortTaken",
+    "Relay",
+    "RelayConfig",
+    "RelayError",
+    "RelayView",
+    "ResultRefused",
+    "SourceLost",
+    "SourceNotFound",
+    "SourceView",
+    "TimedOut",
+    "ToolNotFound",
+    "__version__",
+    "open_relay",
+    "serve",
+]

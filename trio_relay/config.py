@@ -6,6 +6,7 @@ here, so a bad value has the same words wherever it comes from.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, field
 
@@ -55,7 +56,10 @@ class RelayConfig:
     @property
     def is_loopback(self) -> bool:
         """True when only programs on this machine can connect."""
-        return self.host in LOOPBACK_NAMES or self.host.startswith("127.")
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() in LOOPBACK_NAMES
 
 
 def parse_int(option: str, text: str, low: int, high: int) -> int:

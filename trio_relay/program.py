@@ -9,7 +9,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import trio
@@ -46,18 +46,18 @@ def run_program(config: RelayConfig, *, on_leaving: Callable[[], None]) -> int:
         RelayError: the relay could not start.
     """
     _raise_file_limit()
-    try:
-        with take_over_stdio() as (stdin, stdout):
+    with ExitStack() as stack:
+        try:
+            stdin, stdout = stack.enter_context(take_over_stdio())
+        except OSError as error:
+            raise RelayError(f"stdout cannot be used ({error.strerror}): start me from an MCP client") from None
+        try:
             trio.run(_serve, config, stdin, stdout, on_leaving, strict_exception_groups=True)
-    except* RelayError as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from None
-    except* OSError as group:
-        raise RelayError(
-            f"stdin and stdout cannot be used ({group.exceptions[0]}): start me from an MCP client"
-        ) from None
+        except* RelayError as group:
+            cause: BaseException = group
+            while isinstance(cause, BaseExceptionGroup):
+                cause = cause.exceptions[0]
+            raise cause from None
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from itertools import pairwise
 from typing import cast
 
@@ -71,18 +70,17 @@ async def test_changes_apart_are_heard_apart(autojump_clock: MockClock) -> None:
 
 async def test_what_changes_while_it_is_told_is_not_lost(autojump_clock: MockClock) -> None:
     backend = StubBackend()
-    async with aclosing(visible_changes(cast(ToolBackend, backend), backend.change())) as changes:
-        backend.become(1, 0)
-        assert await anext(changes) == Change(1, 0)
-        backend.become(2, 0)  # nobody waits at this moment
-        assert await anext(changes) == Change(2, 0)
+    changes = visible_changes(cast(ToolBackend, backend), backend.change())
+    backend.become(1, 0)
+    assert await anext(changes) == Change(1, 0)
+    backend.become(2, 0)  # nobody waits at this moment
+    assert await anext(changes) == Change(2, 0)
 
 
 async def test_a_difference_that_is_there_already_is_heard(autojump_clock: MockClock) -> None:
     backend = StubBackend()
     backend.become(3, 0)
-    async with aclosing(visible_changes(cast(ToolBackend, backend), Change(1, 0))) as changes:
-        assert await anext(changes) == Change(3, 0)
+    assert await anext(visible_changes(cast(ToolBackend, backend), Change(1, 0))) == Change(3, 0)
 
 
 async def test_titles_alone_are_told_once_a_second(autojump_clock: MockClock) -> None:

@@ -60,6 +60,7 @@ class _Tab:
     tools: dict[str, ToolDef] = field(default_factory=dict)  # the latest definition of each tool
     names_print: int = 0
     titles_print: int = 0
+    title: str = ""  # as it stands in descriptions: of the source seen last when the tab last changed
     listing: bytes | None = None
 
     def latest(self) -> Source:
@@ -152,12 +153,13 @@ class Registry:
     def _refresh(self, tab: _Tab) -> None:
         """What clients see of this tab may have changed: drop its kept bytes, recompute its fingerprints."""
         tab.listing = None
+        tab.title = _clean_title(tab.latest().title)
         names_print, titles_print = 0, 0
         for name, tool in tab.tools.items():
             public = self._names.public(Key(name, tab.tab_id))
             names_print ^= hash((public, tab.tab_id, tool.description, tool.rest))
         if tab.tools:
-            titles_print = hash((tab.tab_id, _clean_title(tab.latest().title)))
+            titles_print = hash((tab.tab_id, tab.title))
         self._names_print ^= tab.names_print ^ names_print
         self._titles_print ^= tab.titles_print ^ titles_print
         tab.names_print, tab.titles_print = names_print, titles_print
@@ -201,8 +203,9 @@ class Registry:
                 )
 
     def _define(self, tab: _Tab, tool: ToolDef) -> bytes:
-        title = _clean_title(tab.latest().title)
-        where = f"{_clean(tab.tab_id, MAX_TITLE_CHARS)} • {title}" if title else _clean(tab.tab_id, MAX_TITLE_CHARS)
+        where = _clean(tab.tab_id, MAX_TITLE_CHARS)
+        if tab.title:
+            where = f"{where} • {tab.title}"
         public = self._names.public(Key(tool.name, tab.tab_id))
         description = f"[WebMCP {where}] {tool.description}".rstrip(" ")
         return b'{"name":' + encode(public) + b',"description":' + encode(description) + tool.rest + b"}"

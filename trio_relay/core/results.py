@@ -8,6 +8,8 @@ fault are. Which client refuses what was measured; the table is in docs/architec
 from __future__ import annotations
 
 import binascii
+import re
+from datetime import datetime
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -18,6 +20,13 @@ from trio_relay.wire.codec import Maybe, encode
 
 MAX_PREVIEW_CHARS = 500
 """How much of an unusable answer is shown; a number of the wire protocol."""
+
+MAX_SIZE_DIGITS = 15
+"""Whole numbers up to here are exact in JavaScript."""
+
+RELATED_TASK_KEY = "io.modelcontextprotocol/related-task"
+
+_MOMENT = re.compile(rb'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"', re.ASCII)
 
 _members = msgspec.json.Decoder(dict[str, Raw])
 _items = msgspec.json.Decoder(list[Raw])
@@ -77,6 +86,15 @@ class _Shape(Struct, frozen=True):
 _shape = msgspec.json.Decoder(_Shape)
 
 
+def _is_plain_meta(meta: Maybe) -> bool:
+    """Whether a result's `_meta` can go on unread."""
+    if isinstance(meta, UnsetType):
+        return True
+    text = bytes(meta)
+    # A key can be written with escapes; those are looked at closely too.
+    return text[:1] == b"{" and not any(sign in text for sign in (b"progressToken", b"related-task", b"\\u"))
+
+
 def first_byte(raw: Maybe) -> bytes:
     """The first byte of a JSON text, which tells its type; empty when absent."""
     return b"" if isinstance(raw, UnsetType) else bytes(memoryview(raw)[:1])
@@ -105,7 +123,7 @@ def parse_result(raw: Maybe) -> CallResult:
         and shape.resultType is UNSET
         and shape.content is not UNSET
         and first_byte(shape.structuredContent) in (b"", b"{")
-        and first_byte(shape.meta) in (b"", b"{")
+        and _is_plain_meta(shape.meta)
         and all(block.is_plain_text() for block in shape.content)
     ):
         structured = None if isinstance(shape.structuredContent, UnsetType) else shape.structuredContent
@@ -127,8 +145,11 @@ def _judge(raw: bytes, members: dict[str, bytes]) -> CallResult:
             "The page asked for more input before it can answer (input_required), which a relay cannot pass on. "
             "Call the tool again with everything it needs."
         )
-    if fixed.get("_meta", b"{")[:1] != b"{":
-        del fixed["_meta"]
+    if "_meta" in fixed:
+        if fixed["_meta"][:1] == b"{":
+            fixed["_meta"] = _meta(fixed["_meta"])
+        else:
+            del fixed["_meta"]
     is_error = fixed.get("isError", b"false")
     if is_error not in (b"true", b"false"):
         return _unusable(raw, "has an isError that is not a boolean")
@@ -176,68 +197,117 @@ def _blocks(content: bytes) -> bytes | None:
 def _block(raw: bytes) -> bytes:
     """The block itself if clients know and accept it, else a text block with its JSON in its place."""
     members = _object(raw)
-    required = _REQUIRED.get(members.get("type", b""))
+    kind = members.get("type", b"")
+    required = _REQUIRED.get(kind)
     if required is None or any(not _is_string(members.get(key)) for key in required):
-        return _text_block(raw.decode())
-    if members["type"] == b'"resource"' and not _resource_ok(members.get("resource", b"")):
         return _text_block(raw.decode())
     if "data" in required and not _base64_ok(members["data"]):
         return _text_block(raw.decode())
-    good = {key: value for key, value in members.items() if _block_member_ok(key, value)}
-    return raw if len(good) == len(members) else tooldef.join(good)
+    good: dict[str, bytes] = {}
+    for key, value in members.items():
+        fixed = _block_member(kind, key, value)
+        if fixed is not None:
+            good[key] = fixed
+    if kind == b'"resource"' and "resource" not in good:
+        return _text_block(raw.decode())
+    return raw if good == members else tooldef.join(good)
 
 
 def _is_string(value: bytes | None) -> bool:
     return value is not None and value[:1] == b'"'
 
 
-def _block_member_ok(key: str, value: bytes) -> bool:
-    """Whether an optional member of a block may stay."""
-    if key in ("_meta", "annotations"):
-        return value[:1] == b"{" and (key == "_meta" or _annotations_ok(value))
-    if key in ("title", "description", "mimeType"):
-        return value[:1] == b'"'
-    if key == "size":
-        return value[:1] in b"0123456789"
-    if key == "icons":
-        return tooldef.icons(value) == value
-    return value != b"null"
+def _block_member(kind: bytes, key: str, value: bytes) -> bytes | None:
+    """A member of a block as it may stay; None if it must go."""
+    if key == "_meta":
+        return value if value[:1] == b"{" else None
+    if key == "annotations":
+        return _annotations(value)
+    if kind == b'"resource"' and key == "resource":
+        return _resource(value)
+    if kind == b'"resource_link"':
+        if key in ("title", "description", "mimeType"):
+            return value if value[:1] == b'"' else None
+        if key == "size":
+            return value if value.isdigit() and len(value) <= MAX_SIZE_DIGITS else None
+        if key == "icons":
+            return tooldef.icons(value)
+    return value
 
 
-def _annotations_ok(raw: bytes) -> bool:
-    value = msgspec.json.decode(raw)
-    audience, priority = value.get("audience", []), value.get("priority", 0)
-    return (
-        isinstance(audience, list)
-        and all(item in ("user", "assistant") for item in audience)
-        and isinstance(priority, int | float)
-        and not isinstance(priority, bool)
-        and 0 <= priority <= 1
-        and isinstance(value.get("lastModified", ""), str)
-    )
-
-
-def _resource_ok(raw: bytes) -> bool:
+def _annotations(raw: bytes) -> bytes | None:
     if raw[:1] != b"{":
-        return False
+        return None
     members = _object(raw)
-    if not _is_string(members.get("uri")) or members.get("_meta", b"{")[:1] != b"{":
+    good = {key: value for key, value in members.items() if _annotation_ok(key, value)}
+    return raw if len(good) == len(members) else tooldef.join(good)
+
+
+def _annotation_ok(key: str, value: bytes) -> bool:
+    if key == "audience":
+        return value[:1] == b"[" and all(bytes(item) in (b'"user"', b'"assistant"') for item in _items.decode(value))
+    if key == "priority":
+        return value[:1] in b"-0123456789" and 0 <= float(value) <= 1
+    if key == "lastModified":
+        return _MOMENT.fullmatch(value) is not None and _is_moment(value[1:-1].decode())
+    return True
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
         return False
-    if not _is_string(members.get("mimeType", b'"')):
-        return False
-    if _is_string(members.get("text")):
-        return True
-    return _is_string(members.get("blob")) and _base64_ok(members["blob"])
+    return True
+
+
+def _resource(raw: bytes) -> bytes | None:
+    """The contents of an embedded resource without nulls; None if it has no valid text or blob."""
+    if raw[:1] != b"{":
+        return None
+    members = _object(raw)
+    good = {key: value for key, value in members.items() if not (value == b"null" and key in ("mimeType", "_meta"))}
+    if not _is_string(good.get("uri")) or good.get("_meta", b"{")[:1] != b"{":
+        return None
+    if not _is_string(good.get("mimeType", b'"')):
+        return None
+    if not _is_string(good.get("text")) and not (_is_string(good.get("blob")) and _base64_ok(good["blob"])):
+        return None
+    return raw if len(good) == len(members) else tooldef.join(good)
 
 
 def _base64_ok(raw: bytes) -> bool:
-    """Whether a JSON string holds base64, as the TypeScript client insists. Not looked at above 1 MiB."""
+    """Whether a JSON string holds base64 as browsers' `atob` takes it: blanks and missing padding are forgiven.
+
+    The TypeScript client insists. Not looked at above 1 MiB.
+    """
     if len(raw) > MAX_CHECKED_BYTES:
         return True
+    text: str = msgspec.json.decode(raw)
+    data = text.encode().translate(None, b" \t\n\f\r")
+    if b"=" not in data:
+        data += b"=" * (-len(data) % 4)
+    if len(data) % 4:
+        return False
     try:
-        binascii.a2b_base64(raw[1:-1].replace(b"\\/", b"/"), strict_mode=True)
+        binascii.a2b_base64(data, strict_mode=True)
     except binascii.Error:
         return False
+    return True
+
+
+def _meta(raw: bytes) -> bytes:
+    """A result's `_meta` without members that clients check and would drop the whole line for."""
+    members = _object(raw)
+    good = {key: value for key, value in members.items() if _meta_ok(key, value)}
+    return raw if len(good) == len(members) else tooldef.join(good)
+
+
+def _meta_ok(key: str, value: bytes) -> bool:
+    if key == "progressToken":
+        return value[:1] == b'"' or (value.removeprefix(b"-").isdigit() and len(value) <= MAX_SIZE_DIGITS)
+    if key == RELATED_TASK_KEY:
+        return value[:1] == b"{" and _is_string(_object(value).get("taskId"))
     return True
 
 

@@ -13,17 +13,21 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from trio_relay.wire.codec import Malformed, decode, encode, one_line
+from trio_relay.wire.codec import Malformed, decode, encode, nested_deeper_than, one_line
 
 MAX_TOOLS = 512
 MAX_DEFINITION_BYTES = 2 << 20
 MAX_NAME_CHARS = 1024
 """Limits per tab (docs/decisions.md, 12): a page may not fill a client's context or our memory."""
 
+MAX_DEPTH = 150
+"""Deepest nesting of a definition: a list of tools that nests 202 deep is dropped by the Python client."""
+
 NO_SCHEMA = b'{"type":"object","properties":{}}'
 
 _members = msgspec.json.Decoder(dict[str, Raw])
 _items = msgspec.json.Decoder(list[Raw])
+_raw = msgspec.json.Decoder(Raw)
 
 
 class ToolRefused(ValueError):
@@ -58,6 +62,8 @@ def parse_tool(raw: bytes) -> ToolDef:
     members = _object(raw)
     if members is None:
         raise ToolRefused("the definition is not an object")
+    if nested_deeper_than(raw, MAX_DEPTH):
+        raise ToolRefused(f"its definition nests more than {MAX_DEPTH} levels deep")
     name = _string(members.pop("name", None))
     if name is None or not name:
         raise ToolRefused("its name is missing, empty or not a string")
@@ -108,9 +114,8 @@ def _input_schema(raw: bytes | None) -> bytes:
     text = _string(raw)
     if text is not None:
         # Older Chromes hand schemas over as JSON text.
-        raw = text.encode().strip()
         try:
-            decode(msgspec.json.Decoder(Raw), raw)
+            raw = bytes(decode(_raw, text.encode().strip()))
         except Malformed:
             raise ToolRefused("its inputSchema is a string that is not JSON") from None
     if raw == b"true":
@@ -140,6 +145,9 @@ def _object_schema(raw: bytes) -> bytes | None:
             if not any(bytes(item) == b'"object"' for item in kinds):
                 return None
         members = {"type": b'"object"', **{key: value for key, value in members.items() if key != "type"}}
+        changed = True
+    if members.get("$schema", b'"')[:1] != b'"':
+        del members["$schema"]
         changed = True
     if "properties" in members or "required" in members or _mentions_required(raw):
         try:
@@ -256,7 +264,7 @@ def _icon_member_ok(key: str, value: bytes) -> bool:
     if key == "mimeType":
         return value[:1] == b'"'
     if key == "sizes":
-        return value[:1] == b"[" and all(isinstance(size, str) for size in msgspec.json.decode(value))
+        return value[:1] == b"[" and all(bytes(size)[:1] == b'"' for size in _items.decode(value))
     if key == "theme":
         return value in (b'"light"', b'"dark"')
     return value != b"null"

@@ -234,8 +234,11 @@ class Socket(WebSocketConnection):
         return self.metered.has_rest
 
     async def flush(self) -> None:
-        """Write what `send_now` has left."""
-        await self.metered.send_all(b"")
+        """Write what `send_now` has left. Raises `Closed` like `send`."""
+        try:
+            await self.metered.send_all(b"")
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise self.why_closed() from None
 
     async def send(self, message: bytes) -> None:
         """Write one text message. Only the writer task may call this; cancelling it leaves half a frame.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
 
 import trio
 
@@ -29,27 +29,40 @@ class Bell:
         await self._event.wait()
 
 
-async def visible_changes(backend: ToolBackend, seen: Change) -> AsyncGenerator[Change, None]:
+def visible_changes(backend: ToolBackend, seen: Change) -> AsyncIterator[Change]:
     """Yield each state of the catalogue that differs from the one yielded before (first: from `seen`).
 
     A burst within `COALESCE_S` is one change; one that ends where it began is none.
     """
-    titles_told = -TITLE_S
-    while True:
-        await backend.wait_change(seen)
-        await trio.sleep(COALESCE_S)
-        now = backend.change()
-        if now.names == seen.names:
-            if now.titles == seen.titles:
+    return _VisibleChanges(backend, seen)
+
+
+class _VisibleChanges(AsyncIterator[Change]):
+    """An object rather than a generator: whoever stops iterating leaves nothing behind to be closed."""
+
+    def __init__(self, backend: ToolBackend, seen: Change) -> None:
+        self._backend = backend
+        self._seen = seen
+        self._titles_told = -TITLE_S
+
+    async def __anext__(self) -> Change:
+        while True:
+            await self._backend.wait_change(self._seen)
+            await trio.sleep(COALESCE_S)
+            now = self._backend.change()
+            if now.names == self._seen.names and now.titles != self._seen.titles:
+                now = await self._await_title_time(now)
+            if now == self._seen:
                 continue
-            until = titles_told + TITLE_S
-            while now.names == seen.names and trio.current_time() < until:
-                with trio.move_on_at(until):
-                    now = await backend.wait_change(now)
-            now = backend.change()
-            if now == seen:
-                continue
-            if now.names == seen.names:
-                titles_told = trio.current_time()
-        seen = now
-        yield seen
+            if now.names == self._seen.names:
+                self._titles_told = trio.current_time()
+            self._seen = now
+            return now
+
+    async def _await_title_time(self, now: Change) -> Change:
+        """Let titles change until they may be told again, or until something else changes."""
+        until = self._titles_told + TITLE_S
+        while now.names == self._seen.names and trio.current_time() < until:
+            with trio.move_on_at(until):
+                now = await self._backend.wait_change(now)
+        return self._backend.change()

@@ -12,7 +12,7 @@ from trio_relay.core.backend import ToolBackend
 from trio_relay.core.results import CallResult, error_result
 from trio_relay.core.tooldef import join
 from trio_relay.surface.management import LISTING
-from trio_relay.wire.codec import one_line
+from trio_relay.wire.codec import nested_deeper_than, one_line
 from trio_relay.wire.mcp import SERVER_INFO_KEY, result_line
 
 logger = logging.getLogger(__name__)
@@ -20,6 +20,10 @@ logger = logging.getLogger(__name__)
 MAX_LINE = (10 << 20) - (64 << 10)
 """Longest line written, in bytes. The TypeScript client ends the session when more than 10 MiB wait in its buffer,
 and the beginning of the next line counts."""
+
+MAX_DEPTH = 200
+"""Deepest nesting of a line. The Python client drops a line that nests 202 deep without a word, and its call hangs
+(measured; its JSON parser's recursion limit)."""
 
 PAGE_BYTES = 4 << 20
 """A list up to this size is one page: some clients read the first page only."""
@@ -80,14 +84,16 @@ class Answers:
     def call_line(self, request_id: bytes, result: CallResult, *, modern: bool) -> bytes:
         """The response to a call; one that no client could read is replaced by an error that says so."""
         line = self._call_line(request_id, result, modern=modern)
+        problem = None
         if len(line) > MAX_LINE:
-            logger.warning("a result of %d bytes is too large for MCP clients; refused", len(line))
-            refusal = error_result(
-                f"The result has {len(line)} bytes; MCP clients end the session above {MAX_LINE}. "
-                "Ask the page for less, or in parts."
-            )
-            line = self._call_line(request_id, refusal, modern=modern)
-        return line
+            problem = f"has {len(line)} bytes; MCP clients end the session above {MAX_LINE}"
+        elif nested_deeper_than(line, MAX_DEPTH):
+            problem = f"nests more than {MAX_DEPTH} levels deep, which some MCP clients cannot read"
+        if problem is None:
+            return line
+        logger.warning("a result is refused: it %s", problem)
+        refusal = error_result(f"The result {problem}. Ask the page for less, or in parts.")
+        return self._call_line(request_id, refusal, modern=modern)
 
     def _call_line(self, request_id: bytes, result: CallResult, *, modern: bool) -> bytes:
         head = b'{"jsonrpc":"2.0","id":' + request_id + b',"result":'

@@ -105,7 +105,9 @@ def take_over_stdio() -> Iterator[tuple[int, int]]:
     Raises:
         OSError: stdout is closed.
     """
-    sys.stdout.flush() if sys.stdout is not None else None
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    os.fstat(1)  # before anything is opened that would become descriptor 1
     null = os.open(os.devnull, os.O_RDWR)
     try:
         stdin = _move_up(0, fallback=null)
@@ -144,7 +146,11 @@ def _move_up(fd: int, fallback: int | None = None) -> int:
             raise
         fd = fallback
     if sys.platform == "win32":
-        return os.dup(fd)
+        import msvcrt
+
+        up = os.dup(fd)
+        msvcrt.setmode(up, os.O_BINARY)  # else a line would end in CR LF
+        return up
     import fcntl
 
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -211,7 +217,7 @@ async def read_lines(stream: ByteStream, limit: int) -> AsyncIterator[bytes | To
 class _Line:
     __slots__ = ("data", "done", "wanted")
 
-    def __init__(self, data: bytes, wanted: Callable[[], bool] | None) -> None:
+    def __init__(self, data: bytes | memoryview, wanted: Callable[[], bool] | None) -> None:
         self.data = data
         self.wanted = wanted
         self.done = trio.Event()
@@ -252,31 +258,33 @@ class LineWriter:
         if not self._busy and not self._queue:
             if wanted is not None and not wanted():
                 return False
-            line = self._write_now(line)
-            if not line:
+            rest = self._write_now(line)
+            if not rest:
                 return True
-            wanted = None  # it has begun
-        item = _Line(line, wanted)
+            item = _Line(rest, wanted if len(rest) == len(line) else None)
+        else:
+            item = _Line(line, wanted)
         self._queue.append(item)
-        self._queued += len(line)
+        self._queued += len(item.data)
         self._filled.set()
         await item.done.wait()
         if self.broken:
             raise trio.BrokenResourceError("stdout is closed")
-        return item.data != b""
+        return len(item.data) > 0
 
-    def _write_now(self, line: bytes) -> bytes:
+    def _write_now(self, line: bytes) -> memoryview:
         """Write as much as goes without waiting; returns the rest."""
+        view = memoryview(line)
         if self._fd is None:
-            return line
+            return view
         try:
             sent = os.write(self._fd, line)
         except BlockingIOError:
-            return line
+            return view
         except OSError:
             self.broken = True
             raise trio.BrokenResourceError("stdout is closed") from None
-        return line[sent:]
+        return view[sent:]
 
     async def wait_room(self) -> None:
         """Return once a client that does not read has at most `MAX_QUEUED` bytes waiting."""

@@ -20,12 +20,17 @@ Maybe = Raw | UnsetType
 
 encode = msgspec.json.Encoder().encode
 
+_ANYTHING = msgspec.json.Decoder(Raw)
+
 _LONE_SURROGATE_HINT = re.compile(rb"\\u[dD][89a-fA-F]")
 # Read left to right, so that an escaped backslash or a proper pair is consumed whole and never cut in two.
 _ESCAPES = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789E", b"000000000e")
+
+_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class Malformed(ValueError):
@@ -49,7 +54,8 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
-        raise Malformed(str(error), is_json=True) from None
+        # The decoder stops at the first wrong type, whatever follows.
+        raise Malformed(str(error), is_json=_is_json(data)) from None
     except RecursionError:
         raise Malformed("JSON is nested too deeply", is_json=True) from None
     except msgspec.DecodeError as error:
@@ -58,6 +64,16 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
             if mended != data:
                 return decode(decoder, mended)
         raise Malformed(str(error), is_json=False) from None
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        _ANYTHING.decode(mend_surrogates(data))
+    except RecursionError:
+        return True
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def decode_spliceable(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
@@ -101,16 +117,41 @@ def has_infinite_number(json: bytes) -> bool:
     """Whether valid JSON holds a number no page can represent, such as `1e999` (JavaScript reads Infinity).
 
     The exact answer builds objects, so a cheap necessary sign is looked for first: an exponent of three
-    digits or a run of 309 digits.
+    digits, or so many digits that an exponent of two is enough (the largest double has 309 before its point).
     """
     shape = json.translate(_DIGITS_TO_ZERO)
-    if b"0e000" not in shape and b"0e+000" not in shape and b"0" * 309 not in shape:
+    if b"0e000" not in shape and b"0e+000" not in shape and b"0" * (309 - 99) not in shape:
         return False
     try:
         value = msgspec.json.decode(json)
     except (msgspec.DecodeError, RecursionError):
         return True
     return _overflows(value)
+
+
+def nested_deeper_than(json: bytes, limit: int) -> bool:
+    """Whether valid JSON nests objects and arrays more than `limit` (at least 100) deep.
+
+    Brackets inside strings count too: they pair up in nearly every text, and a page that wants its own answer to
+    be misjudged gains nothing.
+    """
+    brackets = json.translate(_SQUARE, _NOT_BRACKETS)
+    if len(brackets) <= limit:
+        return False
+    step, depth = 50, 0
+    for start in range(0, len(brackets), step):
+        # Depth at the end of each step is cheap; only near the limit does every bracket matter.
+        part = brackets[start : start + step]
+        depth += 2 * part.count(b"[") - len(part)
+        if depth > limit - step:
+            break
+    else:
+        return False
+    for _ in range(limit):
+        brackets, before = brackets.replace(b"[]", b""), len(brackets)
+        if len(brackets) == before:
+            return False
+    return len(brackets) > 0
 
 
 def _overflows(value: object) -> bool:
@@ -121,8 +162,11 @@ def _overflows(value: object) -> bool:
             stack.extend(item.values())
         elif isinstance(item, list):
             stack.extend(item)
-        elif isinstance(item, int) and item.bit_length() > 1024:
-            return True
+        elif isinstance(item, int):
+            try:
+                float(item)
+            except OverflowError:
+                return True
     return False
 
 
