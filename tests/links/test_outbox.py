@@ -10,8 +10,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.helpers import PATIENCE
 from trio_relay.errors import NotSent
+from trio_relay.links.metered import SEND_CHUNK
 from trio_relay.links.outbox import Outbox
-from trio_relay.links.socket import SEND_CHUNK, Closed, Socket
+from trio_relay.links.socket import Closed, Socket
 
 
 class StubSocket:

@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from tests.helpers import PATIENCE, FakeTab, RawSocket, client_frame, open_raw, open_tab
 from tests.hubs import Attempt, in_step, join, next_json, reset, send_json, wait_listed, wait_sources
 from trio_relay.errors import SourceLost
-from trio_relay.links.socket import MeteredStream
+from trio_relay.links.metered import MeteredStream
 from trio_relay.relay.hub import Hub
 
 
