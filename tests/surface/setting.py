@@ -33,6 +33,13 @@ async def still_fine(client: LineClient, tool: str = "good") -> None:
     assert json.loads(text_of(await client.call(tool, {"n": 1}))) == {"n": 1}
 
 
+async def response(client: LineClient) -> dict[str, Any]:
+    """The next message that is an answer, to whatever request."""
+    while "method" in (message := await client.message()):
+        pass
+    return message
+
+
 async def published(hub: Hub, count: int = 1) -> None:
     """Return once that many tabs offer tools."""
     with trio.fail_after(PATIENCE):

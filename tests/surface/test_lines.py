@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 
 from tests.helpers import LineClient, open_tab, text_result
-from tests.surface.setting import CLIENT, HEAD, good_tab, initialize_raw, published, refused, still_fine, text_of
+from tests.surface.setting import (
+    CLIENT,
+    HEAD,
+    good_tab,
+    initialize_raw,
+    published,
+    refused,
+    response,
+    still_fine,
+    text_of,
+)
 from trio_relay.relay.hub import Hub
 
 CALL = HEAD + b'"id":1,"method":"tools/call","params":{"name":"good","arguments":%s}}'
@@ -71,7 +81,7 @@ async def test_a_line_that_is_no_request_gets_one_error_and_the_session_goes_on(
         await client.wait_tools("good")
         for line, code in NO_REQUESTS:
             await client.write(line)
-            answer = await client.message()
+            answer = await response(client)
             assert answer["error"]["code"] == code, (line[:200], answer)
             assert answer.get("id") in (None, 1), (line[:200], answer)
             await client.ping()
@@ -84,7 +94,7 @@ async def test_the_first_line_of_a_session_may_be_nonsense(client: LineClient, h
     """A07, A08: before any handshake, too."""
     for line, code in NO_REQUESTS:
         await client.write(line)
-        assert (await client.message())["error"]["code"] == code, line[:200]
+        assert (await response(client))["error"]["code"] == code, line[:200]
     await client.initialize()
     async with good_tab(hub.port):
         await client.wait_tools("good")
@@ -213,7 +223,7 @@ async def test_ids_come_back_with_their_type_and_digits(client: LineClient, hub:
                 await client.write(
                     HEAD + b'"id":' + request_id + b',"method":"' + method.encode() + b'","params":' + body + b"}"
                 )
-                answer = await client.message()
+                answer = await response(client)
                 assert (answer["id"], type(answer["id"])) == (value, type(value)), (request_id, method)
                 if method == "tools/list":
                     assert b'"id":' + request_id + b"," in client.lines[-1]

@@ -136,6 +136,8 @@ class SdkServer:
         if page is None:
             raise ValueError("unknown cursor")
         body: dict[str, Any] = {"tools": msgspec.json.decode(b"[" + page.tools + b"]")}
+        if self._session.modern:
+            body |= {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
         return body if page.next_cursor is None else body | {"nextCursor": page.next_cursor}
 
     async def _on_call_tool(
@@ -146,4 +148,5 @@ class SdkServer:
         except RelayError as error:
             result = error_result(str(error))
         decoded: dict[str, Any] = msgspec.json.decode(result.json)
-        return decoded
+        # The SDK adds it to its own models only, and calls a dict without it invalid.
+        return decoded | {"resultType": "complete"} if self._session.modern else decoded

@@ -87,6 +87,11 @@ class Session:
         self._initialized = False
         self._envelopes: set[tuple[bytes | None, ...]] = set()
 
+    @property
+    def modern(self) -> bool:
+        """Whether this client speaks the protocol of 2026-07-28 or later."""
+        return self._era == "modern"
+
     def stop(self) -> None:
         """Read no more requests; what is in flight may finish."""
         self._reading.cancel()
@@ -288,7 +293,7 @@ class Session:
             message = "this cursor belongs to a list that has changed since: list again without a cursor"
             await self._error(request_id, mcp.INVALID_PARAMS, message)
         else:
-            await self._writer.write(self.answers.list_line(request_id, page, modern=self._era == "modern"))
+            await self._writer.write(self.answers.list_line(request_id, page, modern=self.modern))
 
     def _start_call(self, call: Call, request_id: bytes, name: str, arguments: Maybe) -> None:
         # Registered before its task runs: the next line may cancel it, or be the last.
@@ -307,7 +312,7 @@ class Session:
             if not call.cancelled:
                 # Our own cancelling of a call that did not end in time is an answer too.
                 result = result or error_result("The relay is leaving; the tool may have run.")
-                line = self.answers.call_line(request_id, result, modern=self._era == "modern")
+                line = self.answers.call_line(request_id, result, modern=self.modern)
                 await self._writer.write(line, wanted=call.is_wanted)
         except trio.BrokenResourceError:
             pass  # nobody reads; the writer task ends the session
