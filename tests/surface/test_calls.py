@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from tests.helpers import FakeTab, LineClient, open_tab, text_result
-from tests.surface.setting import good_tab, refused, still_fine, text_of
+from tests.surface.setting import good_tab, refused, response, still_fine, text_of
 from trio_relay.config import RelayConfig
 from trio_relay.relay.hub import Hub, open_hub
 from trio_relay.surface.server import SdkServer
@@ -82,7 +82,7 @@ async def test_fifty_parallel_calls_over_three_tabs_answered_in_random_order_eac
         for tab, invoke in invokes:
             await tab.answer(invoke)
         for _ in range(50):
-            answer = await client.message()
+            answer = await response(client)
             _, nonce = sent.pop(answer["id"])
             assert json.loads(text_of(answer["result"])) == {"nonce": nonce}
         assert len(hub.pending) == 0
@@ -374,8 +374,9 @@ async def test_a_tab_that_goes_away_fails_its_calls_at_once(client: LineClient, 
             numbers = [await client.send_request("tools/call", {"name": "t", "arguments": {}}) for _ in range(3)]
             for _ in numbers:
                 await tab.expect("invoke")
-        for number in numbers:
-            result = (await client.answer_to(number))["result"]
+        answers = [await response(client) for _ in numbers]
+        assert sorted(answer["id"] for answer in answers) == numbers
+        for result in (answer["result"] for answer in answers):
             assert result["isError"] is True
             assert "may have run" in text_of(result)
         await still_fine(client)

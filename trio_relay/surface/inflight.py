@@ -63,7 +63,11 @@ class Call:
         return self.last_progress >= 0 or len(self.waiting) > 0
 
     def is_wanted(self) -> bool:
+        """Whether progress may still be told: no longer once the answer is in the writer's hands."""
         return not self.cancelled and not self.answered
+
+    def may_be_answered(self) -> bool:
+        return not self.cancelled
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -102,7 +102,11 @@ class Session:
 
     async def run(self, sdk: Sdk) -> None:
         with self._scope:
-            await self._run(sdk)
+            try:
+                await self._run(sdk)
+            except* trio.BrokenResourceError:
+                # Whichever task noticed first: it is the same end for all of them.
+                logger.info("nobody reads our stdout")
 
     async def _run(self, sdk: Sdk) -> None:
         self._sdk = sdk
@@ -122,8 +126,7 @@ class Session:
 
     async def _run_writer(self) -> None:
         await self._writer.run()
-        logger.info("nobody reads our stdout")
-        self.hang_up()
+        raise trio.BrokenResourceError
 
     async def _drain(self) -> None:
         """Let calls finish for `DRAIN_S`; whoever still waits is told, so that no request stays unanswered."""
@@ -313,9 +316,8 @@ class Session:
                 # Our own cancelling of a call that did not end in time is an answer too.
                 result = result or error_result("The relay is leaving; the tool may have run.")
                 line = self.answers.call_line(request_id, result, modern=self.modern)
-                await self._writer.write(line, wanted=call.is_wanted)
-        except trio.BrokenResourceError:
-            pass  # nobody reads; the writer task ends the session
+                call.answered = True  # what follows in the queue comes after the answer
+                await self._writer.write(line, wanted=call.may_be_answered)
         finally:
             call.answered = True
             self._flight.remove(call)

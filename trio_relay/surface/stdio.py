@@ -285,7 +285,8 @@ class LineWriter:
             await self._drained.wait()
 
     async def run(self) -> None:
-        """The writer task. Returns when stdout is broken."""
+        """The writer task. Returns when stdout is broken; once it has ended, nothing more goes out."""
+        batch: list[_Line] = []
         try:
             while True:
                 while not self._queue:
@@ -302,11 +303,12 @@ class LineWriter:
                     item.done.set()
                 self._drained.set()
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
-            self.broken = True
+            pass
         finally:
-            self._busy = True  # nothing more goes out, not even past the queue
-            for item in self._queue:
+            self.broken = True
+            for item in (*batch, *self._queue):
                 item.done.set()
+            self._drained.set()
 
     def _take(self) -> list[_Line]:
         """The next lines to write together. The first part of a line that has begun is always first."""
