@@ -191,11 +191,11 @@ async def test_two_calls_with_one_id_are_both_answered_and_a_cancel_ends_the_new
         for number in (1, 2, 3):
             params = {"name": "t", "arguments": {"n": number}}
             await client.write({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params})
-        invokes = [await tab.expect("invoke") for _ in range(3)]
+        invokes = {invoke["args"]["n"]: invoke for invoke in [await tab.expect("invoke") for _ in range(3)]}
         await cancel(client, 5)
-        assert (await tab.expect("cancel"))["callId"] == invokes[2]["callId"]
-        await tab.answer(invokes[0])
+        assert (await tab.expect("cancel"))["callId"] == invokes[3]["callId"]
         await tab.answer(invokes[1])
+        await tab.answer(invokes[2])
         answers = [await client.answer_to(5), await client.answer_to(5)]
         assert sorted(text_of(answer["result"]) for answer in answers) == ['{"n": 1}', '{"n": 2}']
         await still_fine(client)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import trio
 
@@ -29,7 +29,7 @@ class Bell:
         await self._event.wait()
 
 
-async def visible_changes(backend: ToolBackend, seen: Change) -> AsyncIterator[Change]:
+async def visible_changes(backend: ToolBackend, seen: Change) -> AsyncGenerator[Change, None]:
     """Yield each state of the catalogue that differs from the one yielded before (first: from `seen`).
 
     A burst within `COALESCE_S` is one change; one that ends where it began is none.

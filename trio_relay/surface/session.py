@@ -9,6 +9,7 @@ answered here, since the SDK is silent about them. docs/architecture.md lists wh
 from __future__ import annotations
 
 import logging
+from contextlib import aclosing
 from typing import Protocol
 
 import msgspec
@@ -143,13 +144,14 @@ class Session:
     # -- requests
 
     async def _read(self) -> None:
-        async for line in read_lines(self._stdin, self._line_limit):
-            if isinstance(line, TooLong):
-                message = f"a message may have {self._line_limit} bytes; this one has more and was dropped"
-                await self._error(b"null", mcp.INVALID_REQUEST, message)
-            elif not line.isspace() and line:
-                await self._take(line)
-            await self._writer.wait_room()
+        async with aclosing(read_lines(self._stdin, self._line_limit)) as lines:
+            async for line in lines:
+                if isinstance(line, TooLong):
+                    message = f"a message may have {self._line_limit} bytes; this one has more and was dropped"
+                    await self._error(b"null", mcp.INVALID_REQUEST, message)
+                elif not line.isspace() and line:
+                    await self._take(line)
+                await self._writer.wait_room()
 
     async def _take(self, line: bytes) -> None:
         if self._take_plain_call(line):
@@ -335,14 +337,12 @@ class Session:
 
     async def _announce(self) -> None:
         """Tell the client, in the way of its era, that the list is another one."""
-        async for _ in visible_changes(self._backend, self._backend.change()):
-            if self._era == "modern":
-                await self._sdk.tools_changed()
-            elif self._initialized:
-                try:
+        async with aclosing(visible_changes(self._backend, self._backend.change())) as changes:
+            async for _ in changes:
+                if self._era == "modern":
+                    await self._sdk.tools_changed()
+                elif self._initialized:
                     await self._writer.write(mcp.LIST_CHANGED_LINE)
-                except trio.BrokenResourceError:
-                    return
 
 
 def _envelope_of(meta: mcp.Meta) -> tuple[bytes | None, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
@@ -174,7 +174,7 @@ class TooLong:
     """Stands for a line above the limit; its bytes were dropped."""
 
 
-async def read_lines(stream: ByteStream, limit: int) -> AsyncIterator[bytes | TooLong]:
+async def read_lines(stream: ByteStream, limit: int) -> AsyncGenerator[bytes | TooLong, None]:
     """Yield lines without their line end until end of file; time grows linearly with the bytes.
 
     A last line without a line end counts. One above `limit` bytes comes as `TooLong`, once its end is read.
