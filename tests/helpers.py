@@ -244,6 +244,12 @@ class RelayProcess(LineClient):
         """What was logged so far."""
         return self._stderr.decode(errors="replace")
 
+    async def logged(self, words: str) -> None:
+        """Return once this was logged."""
+        with trio.fail_after(PATIENCE):
+            while words not in self.stderr:  # noqa: ASYNC110  (another process writes it)
+                await trio.sleep(0.01)
+
     async def wait(self, patience: float = PATIENCE) -> int:
         """The exit code, which must come in time."""
         with trio.fail_after(patience):

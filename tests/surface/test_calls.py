@@ -14,8 +14,10 @@ import trio
 import trio.testing
 
 from tests.helpers import FakeTab, LineClient, open_tab, text_result
-from tests.surface.setting import good_tab, refused, response, still_fine, text_of
+from tests.surface.setting import good_tab, published, refused, response, still_fine, text_of
+from tests.surface.test_stdio import Gate
 from trio_relay.config import RelayConfig
+from trio_relay.links.source import Heartbeat
 from trio_relay.relay.hub import Hub, open_hub
 from trio_relay.surface.server import SdkServer
 from trio_relay.surface.session import Session
@@ -365,6 +367,43 @@ async def test_a_result_that_violates_the_output_schema_becomes_an_error_result(
                 assert result["isError"] is True
                 assert words in text_of(result)
         await still_fine(client)
+
+
+async def test_a_client_that_does_not_read_holds_no_tab_up(nursery: trio.Nursery) -> None:
+    """A19, in memory: pings go on, a new tab is accepted at once, no source is dropped, the bytes are complete."""
+    text = "x" * 5_000_000
+    async with open_hub(RelayConfig(port=0), Heartbeat(interval=0.02, limit=2)) as hub:
+        gate = Gate()
+        gate.open.set()
+        ours, theirs = trio.testing.memory_stream_pair()
+        session = Session(hub, theirs, LineWriter(gate), hub.config.max_payload)
+        nursery.start_soon(session.run, SdkServer(session))
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        await LineClient(ours, ours).write({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+        async with good_tab(hub.port) as good, open_tab(hub.port) as tab:
+            await tab.hello("t1")
+            await tab.offer("big")
+            await published(hub, 2)
+            gate.open = trio.Event()
+            call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "big"}}
+            await LineClient(ours, ours).write(call)
+            await tab.answer(await tab.expect("invoke"), text_result(text))
+            nursery.start_soon(tab.serve)
+            good.seen.clear()
+            with trio.fail_after(10):
+                while sum(frame["type"] == "ping" for frame in good.seen) < 20:  # noqa: ASYNC110
+                    await trio.sleep(0.02)
+            async with open_tab(hub.port) as new:
+                await new.hello("new")
+            assert len(hub.sources()) >= 2
+            gate.open.set()
+            with trio.fail_after(10):
+                while not gate.data.endswith(b"\n") or b'"id":2' not in gate.data:
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+            lines = [json.loads(line) for line in bytes(gate.data).splitlines()]
+            answers = {line["id"]: line["result"] for line in lines if "id" in line}
+            assert text_of(answers[2]) == text
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_tab_that_goes_away_fails_its_calls_at_once(client: LineClient, hub: Hub) -> None:

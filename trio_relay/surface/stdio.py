@@ -106,7 +106,7 @@ def take_over_stdio() -> Iterator[tuple[int, int]]:
         OSError: stdout is closed.
     """
     sys.stdout.flush() if sys.stdout is not None else None
-    null = os.open(os.devnull, os.O_RDWR)
+    null = _open_null()
     try:
         stdin = _move_up(0, fallback=null)
         try:
@@ -117,8 +117,9 @@ def take_over_stdio() -> Iterator[tuple[int, int]]:
         os.dup2(null, 0)
         try:
             os.dup2(2, 1)
-        except OSError:  # stderr is closed
+        except OSError:  # stderr is closed; its number must not go to a socket
             os.dup2(null, 1)
+            os.dup2(null, 2)
     finally:
         os.close(null)
     restore = [_enlarge_pipe(fd) for fd in (stdin, stdout)]
@@ -133,6 +134,17 @@ def take_over_stdio() -> Iterator[tuple[int, int]]:
                     os.set_blocking(fd, was_blocking)
                 os.dup2(fd, target)
             os.close(fd)
+
+
+def _open_null() -> int:
+    """The null device, at 3 or above: a closed 0, 1 or 2 must not come to life by it."""
+    low = os.open(os.devnull, os.O_RDWR)
+    if low > 2:
+        return low
+    try:
+        return _move_up(low)
+    finally:
+        os.close(low)
 
 
 def _move_up(fd: int, fallback: int | None = None) -> int:
