@@ -19,6 +19,7 @@ from tests.surface.test_stdio import Gate
 from trio_relay.config import RelayConfig
 from trio_relay.links.source import Heartbeat
 from trio_relay.relay.hub import Hub, open_hub
+from trio_relay.surface import inflight
 from trio_relay.surface.server import SdkServer
 from trio_relay.surface.session import Session
 from trio_relay.surface.stdio import LineWriter
@@ -304,6 +305,32 @@ async def test_progress_through_webmcp_tool_call_is_forwarded_too(client: LineCl
         await tab.answer(invoke)
         await client.answer_to(number)
         assert sum(b"notifications/progress" in line for line in client.lines) == 1
+
+
+async def test_a_call_that_is_done_is_told_no_progress_while_its_answer_waits(
+    hub: Hub, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that does not read for longer than the keep-alive: the answer is the last it hears of the call."""
+    monkeypatch.setattr(inflight, "KEEP_ALIVE_S", 0.02)
+    gate = Gate()
+    gate.open.set()
+    ours, theirs = trio.testing.memory_stream_pair()
+    session = Session(hub, theirs, LineWriter(gate), hub.config.max_payload)
+    nursery.start_soon(session.run, SdkServer(session))
+    client = LineClient(ours, ours)
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    await client.write({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    gate.open = trio.Event()
+    await client.write({"jsonrpc": "2.0", "id": 2, "method": "ping"})
+    call = {"name": "webmcp_list_sources", "_meta": {"progressToken": 1}}
+    await client.write({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": call})
+    await trio.sleep(0.1)  # five times the keep-alive
+    gate.open.set()
+    await trio.testing.wait_all_tasks_blocked(0.05)
+    messages = [json.loads(line) for line in bytes(gate.data).splitlines()]
+    assert [message.get("id") for message in messages] == [1, 2, 3]
+    nursery.cancel_scope.cancel()
 
 
 async def test_another_tab_cannot_answer_or_report_progress_of_a_call(client: LineClient, hub: Hub) -> None:
