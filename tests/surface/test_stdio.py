@@ -245,6 +245,7 @@ async def test_writing_at_once_and_writing_later_keep_the_order(pipe: tuple[int,
         while len(received) < sum(map(len, lines)):
             received += await reader.receive_some(10_000)
     assert bytes(received) == b"".join(lines)
+    await trio.testing.wait_all_tasks_blocked()  # the last writer has heard that its line is out
     await reader.aclose()
     with pytest.raises(trio.BrokenResourceError):
         await writer.write(b"x\n")
