@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import trio
@@ -81,16 +81,14 @@ class FakeTab:
 
     async def serve(self, reply: Callable[[dict[str, Any]], object] | None = None) -> None:
         """Answer every call until the socket closes: with `reply(invoke)`, or with its arguments as text."""
-        while True:
-            try:
+        with suppress(Closed):
+            while True:
                 frame = json.loads(await self.socket.receive())
-            except Closed:
-                return
-            self.seen.append(frame)
-            if frame["type"] == "invoke":
-                await self.answer(frame, None if reply is None else reply(frame))
-            elif frame["type"] == "ping":
-                await self.send({"type": "pong"})
+                self.seen.append(frame)
+                if frame["type"] == "invoke":
+                    await self.answer(frame, None if reply is None else reply(frame))
+                elif frame["type"] == "ping":
+                    await self.send({"type": "pong"})
 
 
 @asynccontextmanager
@@ -243,6 +241,12 @@ class RelayProcess(LineClient):
     def stderr(self) -> str:
         """What was logged so far."""
         return self._stderr.decode(errors="replace")
+
+    async def logged(self, words: str) -> None:
+        """Return once this was logged."""
+        with trio.fail_after(PATIENCE):
+            while words not in self.stderr:  # noqa: ASYNC110  (another process writes it)
+                await trio.sleep(0.01)
 
     async def wait(self, patience: float = PATIENCE) -> int:
         """The exit code, which must come in time."""

@@ -7,6 +7,7 @@ the socket stays for the next hello), gone.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -212,8 +213,8 @@ def _text(raw: Maybe, limit: int | None) -> str | None:
 
 
 def _number(raw: Maybe) -> bytes | None:
-    """The JSON text of an optional number."""
+    """The JSON text of an optional number; None too for one beyond every range, which clients read as Infinity."""
     if isinstance(raw, UnsetType) or is_null(raw):
         return None
     text = bytes(raw)
-    return text if text[:1] in b"-0123456789" else None
+    return text if text[:1] in b"-0123456789" and math.isfinite(float(text)) else None
