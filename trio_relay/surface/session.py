@@ -302,7 +302,7 @@ class Session:
         return Call(key, token)
 
     async def _list(self, request_id: bytes, cursor: str | None) -> None:
-        self._listed = True
+        self._listed, self._untold = True, False
         page = self.answers.page(cursor)
         if page is None:
             message = "this cursor belongs to a list that has changed since: list again without a cursor"
