@@ -44,4 +44,4 @@ async def client(hub: Hub, nursery: trio.Nursery) -> LineClient:
     ours, theirs = memory_stream_pair()
     session = Session(hub, theirs, LineWriter(theirs), hub.config.max_payload)
     nursery.start_soon(session.run, SdkServer(session))
-    return LineClient(ours, ours)
+    return LineClient(ours.send_stream, ours.receive_stream)

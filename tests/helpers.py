@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import trio
@@ -89,16 +89,14 @@ class FakeTab:
 
     async def serve(self, reply: Callable[[dict[str, Any]], object] | None = None) -> None:
         """Answer every call until the socket closes: with `reply(invoke)`, or with its arguments as text."""
-        while True:
-            try:
+        with suppress(Closed):
+            while True:
                 frame = json.loads(await self.socket.receive())
-            except Closed:
-                return
-            self.seen.append(frame)
-            if frame["type"] == "invoke":
-                await self.answer(frame, None if reply is None else reply(frame))
-            elif frame["type"] == "ping":
-                await self.send({"type": "pong"})
+                self.seen.append(frame)
+                if frame["type"] == "invoke":
+                    await self.answer(frame, None if reply is None else reply(frame))
+                elif frame["type"] == "ping":
+                    await self.send({"type": "pong"})
 
 
 @asynccontextmanager
@@ -253,6 +251,12 @@ class RelayProcess(LineClient):
         """What was logged so far."""
         return self._stderr.decode(errors="replace")
 
+    async def logged(self, words: str) -> None:
+        """Return once this was logged."""
+        with trio.fail_after(PATIENCE):
+            while words not in self.stderr:  # noqa: ASYNC110  (another process writes it)
+                await trio.sleep(0.01)
+
     async def wait(self, patience: float = PATIENCE) -> int:
         """The exit code, which must come in time."""
         with trio.fail_after(patience):
@@ -329,6 +333,10 @@ class RawSocket:
             *headers,
         ]
         await self.stream.send_all("\r\n".join([*lines, "", ""]).encode())
+        return await self.upgrade_answer()
+
+    async def upgrade_answer(self) -> str:
+        """The head of the relay's answer to an HTTP request."""
         with trio.fail_after(PATIENCE):
             while b"\r\n\r\n" not in self._buffer:
                 data = await self.stream.receive_some(65536)
@@ -341,6 +349,9 @@ class RawSocket:
 
     async def send(self, data: bytes) -> None:
         await self.stream.send_all(data)
+
+    async def send_text(self, text: str) -> None:
+        await self.send(client_frame(text.encode()))
 
     async def frame(self) -> tuple[int, bytes] | None:
         """The next frame of the relay as (opcode, payload); None when the connection has ended."""

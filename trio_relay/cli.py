@@ -38,13 +38,17 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 LEAVE_S = 5.0
 """Seconds after the reason to leave at which the process ends whatever hangs."""
 
+MAX_ERROR_CHARS = 300
+"""Of the line that says what is wrong with a command line: enough for a bad value, not for a whole file."""
+
 ORIGIN_ALIASES = ("--allowed-origin", "--ws-origin")
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, exit code 2."""
-        self.exit(2, f"trio-relay: {message}\n")
+        line = " ".join(message.split())
+        self.exit(2, f"trio-relay: {line if len(line) <= MAX_ERROR_CHARS else line[:MAX_ERROR_CHARS] + '…'}\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -57,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=partial(argparse.HelpFormatter, max_help_position=30, width=100),
     )
     add = parser.add_argument
-    add("command", nargs="?", choices=("demo",), help=argparse.SUPPRESS)
+    add("command", nargs="?", help=argparse.SUPPRESS)
     add("--host", "-H", default=DEFAULT_HOST, help=f"address to bind for the browser (default: {DEFAULT_HOST})")
     add("--port", "-p", metavar="PORT", help=f"port for the browser (default: {DEFAULT_PORT})")
     add(
@@ -127,10 +131,15 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the program and leave it: 0 after a normal end, 1 when it could not start, 2 for bad arguments."""
     parser = build_parser()
     args = parser.parse_args(argv)
+    if args.command not in (None, "demo"):
+        # Not left to argparse: of "--prot 9333" it would complain about the number.
+        parser.error(f"there is no command {args.command!r}, only 'demo'")
     try:
         if args.log_level not in LOG_LEVELS:
             raise ConfigError(f"--log-level takes one of {', '.join(LOG_LEVELS)}, not {args.log_level!r}")
         config = read_config(args)
+        if sys.stdout is None:  # closed; a log file would become descriptor 1
+            parser.exit(1, "trio-relay: stdout is closed: start me from an MCP client\n")
         log = set_up_logging(args.log_level, args.log_file)
     except ConfigError as error:
         parser.error(str(error))

@@ -148,14 +148,15 @@ async def _watch_parent(leaving: _Leaving) -> None:
 
 
 async def _watch_stdout(fd: int, leaving: _Leaving) -> None:
-    """A pipe without a reader reports an error even to those who ask for nothing."""
+    """A pipe without a reader reports an error even to those who ask for nothing; a socket (as Node gives its
+    children) and a terminal report a hang-up."""
     if sys.platform == "win32":
         return  # a write tells
     poll = select.poll()
     poll.register(fd, 0)
     while True:
         await trio.sleep(STDOUT_CHECK_S)
-        if any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0)):
+        if any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in poll.poll(0)):
             leaving.begin("nobody reads our stdout", at_once=True)
             return
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Generator
 
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
-from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Event, Ping, Pong, Request
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Event, Ping, Pong, RejectConnection, Request
+from wsproto.utilities import RemoteProtocolError
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 
@@ -277,7 +278,10 @@ class TextFrames(WSConnection):
 
     def receive_data(self, data: bytes | None) -> None:
         if self._state is None:
-            self._receive_head(data or b"")
+            try:
+                self._receive_head(data or b"")
+            except UnicodeError:  # wsproto decodes some headers
+                raise RemoteProtocolError("HTTP header is not text", event_hint=RejectConnection()) from None
         elif data and self._state in (ConnectionState.OPEN, ConnectionState.LOCAL_CLOSING):
             try:
                 frames = self._reader.feed(data)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import trio
 
 from trio_relay.errors import NotSent
-from trio_relay.links.socket import SEND_CHUNK, Socket
+from trio_relay.links.metered import SEND_CHUNK
+from trio_relay.links.socket import Socket
 
 MAX_BACKLOG = 64 << 20
 """Bytes that may wait for one socket. A tab that takes nothing gets no more calls than this, so a frozen page

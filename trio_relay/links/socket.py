@@ -8,41 +8,25 @@ What trio_websocket 0.12 does not offer, and this adapter adds:
   a TCP reset instead of 1009, because the socket is closed while its data is still arriving;
 * it never tells when bytes arrive or leave, and a tab that is slow, not dead, must not be cut.
 
-It uses the class's constructor with a `WSConnection` and a stream of our own, and two non-public names,
-`_reader_task` and `_get_request`; pyproject.toml pins the version for that reason.
+It uses the class's constructor with a `WSConnection` and a stream of our own, and three non-public names,
+`_reader_task`, `_get_request` and `_handle_request_event`; pyproject.toml pins the version for that reason.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 
 import trio
 from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection, WebSocketRequest
 from wsproto import ConnectionType
-from wsproto.events import BytesMessage
+from wsproto.events import BytesMessage, Request
 
 from trio_relay.links.frames import TextFrames
+from trio_relay.links.metered import LINGER_S, RECEIVE_BYTES, SEND_CHUNK, MeteredStream
 
 __all__ = ["Closed", "Socket", "connect", "handshake"]
-
-RECEIVE_BYTES = 65_536
-"""Bytes asked of the kernel at once. trio_websocket's own 4 KiB doubles the time of a large message; above 64 KiB
-an allocation becomes a system call."""
-
-SEND_CHUNK = 65_536
-"""Bytes handed to the kernel at once, so that a slow reader shows as progress rather than as one long wait."""
-
-SEND_BUFFER = 131_072
-"""Kernel send buffer in bytes. Small, so that what has left it has nearly reached the peer: with the kernel's own
-choice of some megabytes, a tab that reads 50 KB/s looks dead for a minute."""
-
-LINGER_S = 2.0
-"""How long a peer that broke a limit may go on sending before its socket is closed under it. Closing at once would
-reset the connection and destroy the close frame that explains why."""
 
 HANDSHAKE_S = 5.0
 CLOSE_S = 1.0
@@ -57,95 +41,6 @@ class Closed(Exception):
         self.code = code
         self.reason = reason
         self.ours = ours
-
-
-class MeteredStream(trio.abc.Stream):
-    """A TCP stream that remembers when the peer last showed life, and can send at once what the kernel takes.
-
-    The only writer of its socket: `send_now` and `send_all` never mix their bytes.
-    """
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-        self._lock = trio.Lock()
-        self._rest: bytes | memoryview = b""  # of a frame that has begun
-        self._sending = False
-        self.last_life = trio.current_time()
-        self.linger = False
-        # Fails if the peer is gone already; the first read will say so.
-        with suppress(OSError):
-            stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_SNDBUF, SEND_BUFFER)
-
-    @property
-    def cut(self) -> bool:
-        """Whether a frame has begun that is not complete."""
-        return self._sending or len(self._rest) > 0
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        data = await self._receive(max_bytes or RECEIVE_BYTES)
-        self.last_life = trio.current_time()
-        return data
-
-    async def _receive(self, max_bytes: int) -> bytes | bytearray:
-        """trio's `receive_some` without its wrappers, which cost as much as the rest of a small message."""
-        if sys.platform == "win32":
-            return await self._stream.receive_some(max_bytes)
-        try:
-            while True:
-                try:
-                    data = os.read(self._stream.socket.fileno(), max_bytes)
-                except BlockingIOError:
-                    await trio.lowlevel.wait_readable(self._stream.socket)
-                else:
-                    await trio.lowlevel.checkpoint_if_cancelled()
-                    return data
-        except OSError as error:
-            raise trio.BrokenResourceError from error
-
-    def send_now(self, data: bytes) -> bool:
-        """Send a small frame without waiting, if nothing is on its way.
-
-        Returns:
-            False if it was not even begun. If the kernel took only a part, the rest goes out first in `send_all`.
-        """
-        if sys.platform == "win32" or self.cut or self._lock.locked() or len(data) > SEND_CHUNK:
-            return False
-        try:
-            sent = os.write(self._stream.socket.fileno(), data)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True  # the peer is gone; the reader will say so
-        self._rest = data[sent:]
-        return True
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        async with self._lock:
-            self._sending = True
-            if self._rest:
-                await self._stream.send_all(self._rest)
-                self._rest = b""
-            if len(data) <= SEND_CHUNK:
-                # The kernel takes this much from anyone, alive or not: no sign of life.
-                await self._stream.send_all(data)
-            else:
-                with memoryview(data) as view:
-                    for start in range(0, len(view), SEND_CHUNK):
-                        await self._stream.send_all(view[start : start + SEND_CHUNK])
-                        self.last_life = trio.current_time()
-            self._sending = False
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
-
-    async def aclose(self) -> None:
-        if self.linger:
-            self.linger = False
-            with trio.move_on_after(LINGER_S), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await self._stream.send_eof()
-                while await self._stream.receive_some(RECEIVE_BYTES):
-                    pass
-        await self._stream.aclose()
 
 
 class Socket(WebSocketConnection):
@@ -221,7 +116,7 @@ class Socket(WebSocketConnection):
 
     @property
     def needs_flush(self) -> bool:
-        return self.metered.cut
+        return self.metered.has_rest
 
     async def flush(self) -> None:
         """Write what `send_now` has left. Raises `Closed` like `send`."""
@@ -251,8 +146,8 @@ class Socket(WebSocketConnection):
         else:
             with trio.move_on_after(CLOSE_S):
                 await self.aclose(code, reason)
-        if self.frames.fault is not None:
-            with trio.move_on_after(LINGER_S):
+        if self.ended.is_set():  # the reader answers the peer's close, or explains its fault
+            with trio.move_on_after(CLOSE_S if self.frames.fault is None else LINGER_S):
                 await self._reader_done.wait()
 
     def why_closed(self) -> Closed:
@@ -295,6 +190,11 @@ class Socket(WebSocketConnection):
     def stop(self) -> None:
         """End the reader; the socket is of no use afterwards."""
         self._reader_scope.cancel()
+
+    async def _handle_request_event(self, event: Request) -> None:
+        """Read on only after the request was accepted: frames may have come along with it, and are next."""
+        await super()._handle_request_event(event)
+        await self._open_handshake.wait()
 
     async def get_request(self) -> WebSocketRequest:
         """The client's HTTP request, once."""

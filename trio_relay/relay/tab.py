@@ -196,12 +196,13 @@ def _explain(closed: Closed, max_payload: int) -> str:
 def _tab_id(raw: Maybe) -> str | None:
     """The tab id of a hello: a string, or a whole number as its digits."""
     text = as_text(raw)
-    if text is None and not isinstance(raw, UnsetType):
-        value = msgspec.json.decode(raw)
-        if isinstance(value, float) and math.isfinite(value) and value.is_integer():
-            value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool):
-            text = str(value)
+    number = _number(raw)
+    if number is not None and len(number) <= MAX_TAB_ID_CHARS:
+        try:
+            value = msgspec.json.decode(number)
+        except msgspec.DecodeError:  # 1e999 is no number to us
+            return None
+        text = str(int(value)) if value == int(value) else None
     return text if text and len(text) <= MAX_TAB_ID_CHARS else None
 
 
@@ -212,8 +213,8 @@ def _text(raw: Maybe, limit: int | None) -> str | None:
 
 
 def _number(raw: Maybe) -> bytes | None:
-    """The JSON text of an optional number."""
+    """The JSON text of an optional number; None too for one beyond every range, which clients read as Infinity."""
     if isinstance(raw, UnsetType) or is_null(raw):
         return None
     text = bytes(raw)
-    return text if text[:1] in b"-0123456789" else None
+    return text if text[:1] in b"-0123456789" and math.isfinite(float(text)) else None

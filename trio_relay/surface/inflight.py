@@ -34,7 +34,10 @@ def request_key(request_id: bytes) -> Key | None:
     """How a request id (JSON text) is matched: "2", 2 and "02" are one id, as in the SDK. None if it is no id."""
     if request_id[:1] not in b'"-0123456789':
         return None
-    value = msgspec.json.decode(request_id)
+    try:
+        value = msgspec.json.decode(request_id)
+    except msgspec.DecodeError:  # a number beyond every range, such as 1e999 or 5,000 digits
+        return None
     if isinstance(value, str):
         return int(value) if _INTEGER.match(value) else value
     return value if isinstance(value, int) else None
@@ -60,7 +63,11 @@ class Call:
         return self.last_progress >= 0 or len(self.waiting) > 0
 
     def is_wanted(self) -> bool:
+        """Whether progress may still be told: no longer once the answer is in the writer's hands."""
         return not self.cancelled and not self.answered
+
+    def may_be_answered(self) -> bool:
+        return not self.cancelled
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from trio_relay.core.backend import SourceView, Target, ToolBackend, ToolView
 from trio_relay.core.naming import MANAGEMENT_TOOLS
 from trio_relay.core.pending import OnProgress
-from trio_relay.core.results import CallResult
+from trio_relay.core.results import CallResult, first_byte
 from trio_relay.core.schema import first_violation
 from trio_relay.errors import InvalidArguments, NotSent
 from trio_relay.wire.codec import encode
@@ -41,6 +41,7 @@ class _CallArgs(Struct):
     requestTabId: str | int | None = None
 
 
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 _READ_ONLY = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 _NOTHING = {"type": "object", "properties": {}}
 
@@ -166,6 +167,8 @@ class Tools:
             None if args.requestTabId is None else str(args.requestTabId),
         )
         inner = Raw(b"{}") if isinstance(args.args, UnsetType) else args.args
+        if first_byte(inner) != b"{":  # above 1 MiB nothing was checked against the schema
+            raise InvalidArguments("The arguments of webmcp_tool_call do not match its inputSchema at args")
         return await self._backend.call(args.toolName, inner, target=target, on_progress=on_progress)
 
 
@@ -200,15 +203,18 @@ def _text(text: str) -> CallResult:
 
 
 def _http_origin(url: str) -> str:
-    """The origin of an http(s) URL. Raises `InvalidArguments` for anything else."""
+    """The origin of an http(s) URL, as browsers write it. Raises `InvalidArguments` for anything else."""
     try:
         parts = urlsplit(url)
+        port = parts.port
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable() and " " not in url
     except ValueError:
         usable = False
     if not usable:
         raise InvalidArguments(f"url must be an http or https URL, not {url[:200]!r}")
-    return f"{parts.scheme}://{parts.netloc}".lower()
+    host = parts.hostname or ""
+    origin = f"{parts.scheme}://[{host}]" if ":" in host else f"{parts.scheme}://{host}"
+    return origin if port in (None, _DEFAULT_PORTS[parts.scheme]) else f"{origin}:{port}"
 
 
 async def open_on_this_machine(url: str) -> str | None:

@@ -36,6 +36,34 @@ INSTRUCTIONS = (
 )
 
 
+class _Reader:
+    """The SDK's read stream. Its `aclose` does not wait: what the SDK closes after it is closed when cancelled, too."""
+
+    def __init__(self, channel: trio.MemoryReceiveChannel[SessionMessage | Exception]) -> None:
+        self._channel = channel
+
+    def __aiter__(self) -> _Reader:
+        return self
+
+    async def receive(self) -> SessionMessage | Exception:
+        return await self._channel.receive()
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        self._channel.close()
+
+    async def __aenter__(self) -> _Reader:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
 class _Writer:
     """The SDK's write stream. Serialises in `send`, so a result that cannot be costs its own request only."""
 
@@ -96,7 +124,7 @@ class SdkServer:
 
     async def run(self) -> None:
         options = self._server.create_initialization_options(NotificationOptions(tools_changed=True))
-        await self._server.run(self._receive, self._writer, options)
+        await self._server.run(_Reader(self._receive), self._writer, options)
 
     async def feed(self, line: bytes) -> bool:
         try:
@@ -136,6 +164,8 @@ class SdkServer:
         if page is None:
             raise ValueError("unknown cursor")
         body: dict[str, Any] = {"tools": msgspec.json.decode(b"[" + page.tools + b"]")}
+        if self._session.modern:
+            body |= {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
         return body if page.next_cursor is None else body | {"nextCursor": page.next_cursor}
 
     async def _on_call_tool(
@@ -146,4 +176,5 @@ class SdkServer:
         except RelayError as error:
             result = error_result(str(error))
         decoded: dict[str, Any] = msgspec.json.decode(result.json)
-        return decoded
+        # The SDK adds it to its own models only, and calls a dict without it invalid.
+        return decoded | {"resultType": "complete"} if self._session.modern else decoded

@@ -9,6 +9,7 @@ answered here, since the SDK is silent about them. docs/architecture.md lists wh
 from __future__ import annotations
 
 import logging
+from contextlib import aclosing
 from typing import Protocol
 
 import msgspec
@@ -85,7 +86,15 @@ class Session:
         self._initialize_settled = trio.Event()
         self._legacy_ready = False
         self._initialized = False
+        self._listed = False
+        self._untold = False
+        self._unstarted = 0
         self._envelopes: set[tuple[bytes | None, ...]] = set()
+
+    @property
+    def modern(self) -> bool:
+        """Whether this client speaks the protocol of 2026-07-28 or later."""
+        return self._era == "modern"
 
     def stop(self) -> None:
         """Read no more requests; what is in flight may finish."""
@@ -97,7 +106,11 @@ class Session:
 
     async def run(self, sdk: Sdk) -> None:
         with self._scope:
-            await self._run(sdk)
+            try:
+                await self._run(sdk)
+            except* trio.BrokenResourceError:
+                # Whichever task noticed first: it is the same end for all of them.
+                logger.info("nobody reads our stdout")
 
     async def _run(self, sdk: Sdk) -> None:
         self._sdk = sdk
@@ -117,8 +130,7 @@ class Session:
 
     async def _run_writer(self) -> None:
         await self._writer.run()
-        logger.info("nobody reads our stdout")
-        self.hang_up()
+        raise trio.BrokenResourceError
 
     async def _drain(self) -> None:
         """Let calls finish for `DRAIN_S`; whoever still waits is told, so that no request stays unanswered."""
@@ -135,13 +147,17 @@ class Session:
     # -- requests
 
     async def _read(self) -> None:
-        async for line in read_lines(self._stdin, self._line_limit):
-            if isinstance(line, TooLong):
-                message = f"a message may have {self._line_limit} bytes; this one has more and was dropped"
-                await self._error(b"null", mcp.INVALID_REQUEST, message)
-            elif not line.isspace() and line:
-                await self._take(line)
-            await self._writer.wait_room()
+        async with aclosing(read_lines(self._stdin, self._line_limit)) as lines:
+            async for line in lines:
+                if isinstance(line, TooLong):
+                    message = f"a message may have {self._line_limit} bytes; this one has more and was dropped"
+                    await self._error(b"null", mcp.INVALID_REQUEST, message)
+                elif not line.isspace() and line:
+                    # Calls of one read reach the tab in their order: trio starts tasks of one batch in any.
+                    while self._unstarted:
+                        await trio.lowlevel.checkpoint()
+                    await self._take(line)
+                await self._writer.wait_room()
 
     async def _take(self, line: bytes) -> None:
         if self._take_plain_call(line):
@@ -213,6 +229,9 @@ class Session:
             logger.debug("a notification the SDK's models refuse: %s", method[:60])
         if method == "notifications/initialized":
             self._initialized = True
+            if self._untold:
+                self._untold = False
+                await self._writer.write(mcp.LIST_CHANGED_LINE)
 
     # -- SdkHooks
 
@@ -283,20 +302,23 @@ class Session:
         return Call(key, token)
 
     async def _list(self, request_id: bytes, cursor: str | None) -> None:
+        self._listed, self._untold = True, False
         page = self.answers.page(cursor)
         if page is None:
             message = "this cursor belongs to a list that has changed since: list again without a cursor"
             await self._error(request_id, mcp.INVALID_PARAMS, message)
         else:
-            await self._writer.write(self.answers.list_line(request_id, page, modern=self._era == "modern"))
+            await self._writer.write(self.answers.list_line(request_id, page, modern=self.modern))
 
     def _start_call(self, call: Call, request_id: bytes, name: str, arguments: Maybe) -> None:
         # Registered before its task runs: the next line may cancel it, or be the last.
         self._flight.add(call)
+        self._unstarted += 1
         args = arguments if not isinstance(arguments, UnsetType) and first_byte(arguments) == b"{" else NO_ARGUMENTS
         self._nursery.start_soon(self._serve_call, call, request_id, name, args)
 
     async def _serve_call(self, call: Call, request_id: bytes, name: str, args: Raw) -> None:
+        self._unstarted -= 1
         result: CallResult | None = None
         try:
             with call.scope:
@@ -307,10 +329,9 @@ class Session:
             if not call.cancelled:
                 # Our own cancelling of a call that did not end in time is an answer too.
                 result = result or error_result("The relay is leaving; the tool may have run.")
-                line = self.answers.call_line(request_id, result, modern=self._era == "modern")
-                await self._writer.write(line, wanted=call.is_wanted)
-        except trio.BrokenResourceError:
-            pass  # nobody reads; the writer task ends the session
+                line = self.answers.call_line(request_id, result, modern=self.modern)
+                call.answered = True  # what follows in the queue comes after the answer
+                await self._writer.write(line, wanted=call.may_be_answered)
         finally:
             call.answered = True
             self._flight.remove(call)
@@ -332,10 +353,9 @@ class Session:
             if self._era == "modern":
                 await self._sdk.tools_changed()
             elif self._initialized:
-                try:
-                    await self._writer.write(mcp.LIST_CHANGED_LINE)
-                except trio.BrokenResourceError:
-                    return
+                await self._writer.write(mcp.LIST_CHANGED_LINE)
+            else:
+                self._untold = self._listed  # by a client that lists before it is allowed to hear
 
 
 def _envelope_of(meta: mcp.Meta) -> tuple[bytes | None, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
@@ -107,8 +107,7 @@ def take_over_stdio() -> Iterator[tuple[int, int]]:
     """
     if sys.stdout is not None:
         sys.stdout.flush()
-    os.fstat(1)  # before anything is opened that would become descriptor 1
-    null = os.open(os.devnull, os.O_RDWR)
+    null = _open_null()
     try:
         stdin = _move_up(0, fallback=null)
         try:
@@ -119,8 +118,9 @@ def take_over_stdio() -> Iterator[tuple[int, int]]:
         os.dup2(null, 0)
         try:
             os.dup2(2, 1)
-        except OSError:  # stderr is closed
+        except OSError:  # stderr is closed; its number must not go to a socket
             os.dup2(null, 1)
+            os.dup2(null, 2)
     finally:
         os.close(null)
     restore = [_enlarge_pipe(fd) for fd in (stdin, stdout)]
@@ -135,6 +135,17 @@ def take_over_stdio() -> Iterator[tuple[int, int]]:
                     os.set_blocking(fd, was_blocking)
                 os.dup2(fd, target)
             os.close(fd)
+
+
+def _open_null() -> int:
+    """The null device, at 3 or above: a closed 0, 1 or 2 must not come to life by it."""
+    low = os.open(os.devnull, os.O_RDWR)
+    if low > 2:
+        return low
+    try:
+        return _move_up(low)
+    finally:
+        os.close(low)
 
 
 def _move_up(fd: int, fallback: int | None = None) -> int:
@@ -180,7 +191,7 @@ class TooLong:
     """Stands for a line above the limit; its bytes were dropped."""
 
 
-async def read_lines(stream: ByteStream, limit: int) -> AsyncIterator[bytes | TooLong]:
+async def read_lines(stream: ByteStream, limit: int) -> AsyncGenerator[bytes | TooLong, None]:
     """Yield lines without their line end until end of file; time grows linearly with the bytes.
 
     A last line without a line end counts. One above `limit` bytes comes as `TooLong`, once its end is read.
@@ -293,7 +304,8 @@ class LineWriter:
             await self._drained.wait()
 
     async def run(self) -> None:
-        """The writer task. Returns when stdout is broken."""
+        """The writer task. Returns when stdout is broken; once it has ended, nothing more goes out."""
+        batch: list[_Line] = []
         try:
             while True:
                 while not self._queue:
@@ -310,11 +322,12 @@ class LineWriter:
                     item.done.set()
                 self._drained.set()
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
-            self.broken = True
+            pass
         finally:
-            self._busy = True  # nothing more goes out, not even past the queue
-            for item in self._queue:
+            self.broken = True
+            for item in (*batch, *self._queue):
                 item.done.set()
+            self._drained.set()
 
     def _take(self) -> list[_Line]:
         """The next lines to write together. The first part of a line that has begun is always first."""
