@@ -234,17 +234,12 @@ async def test_a_missing_home_is_no_fault() -> None:
         assert await relay.wait() == 0
 
 
-@pytest.mark.parametrize("program", ["listener", "relay"])
-async def test_a_port_that_is_taken_ends_it_with_one_clear_line(program: str) -> None:
+async def test_a_port_that_is_taken_ends_it_with_one_clear_line() -> None:
     """A24: exit 1, nothing on stdout."""
     port = free_port()
     async with trio.open_nursery() as nursery:
-        if program == "listener":
-            nursery.start_soon(trio.serve_tcp, _say_nothing, port)
-            await wait_for_port(port)
-        else:
-            nursery.start_soon(_hold, port)
-            await wait_for_port(port)
+        nursery.start_soon(trio.serve_tcp, _say_nothing, port)
+        await wait_for_port(port)
         async with open_relay_process("--log-level", "error", port=port, wait=False) as relay:
             assert await relay.raw_line() == b""
             assert await relay.wait() == 1
@@ -256,11 +251,6 @@ async def test_a_port_that_is_taken_ends_it_with_one_clear_line(program: str) ->
 
 async def _say_nothing(stream: trio.SocketStream) -> None:
     await stream.receive_some()
-
-
-async def _hold(port: int) -> None:
-    async with open_relay_process(port=port):
-        await trio.sleep_forever()
 
 
 async def test_what_a_library_prints_does_not_reach_the_client() -> None:
