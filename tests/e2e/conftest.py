@@ -1,4 +1,4 @@
-"""Tests marked `npm` need the programs of package.json: without them they are skipped, or fail where CI requires them."""
+"""Tests marked `npm` need the programs of package.json: else they are skipped, or fail where CI requires them."""
 
 from __future__ import annotations
 
