@@ -17,7 +17,7 @@ from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.e2e import npm
-from tests.helpers import FakeTab, free_port, open_tab, text_result, wait_for_port
+from tests.helpers import FakeTab, free_port, open_tab, text_result
 from trio_relay.wire.depth import MAX_DEPTH
 
 PATIENCE = 20.0
@@ -55,15 +55,18 @@ async def open_pair(mode: str, *tools: object, listed: tuple[str, ...] | None = 
     command = npm.relay_command(port, "--log-level", "error")
     send, receive = trio.open_memory_channel[object](1000)
     parameters = StdioServerParameters(command=command[0], args=command[1:], cwd=npm.ROOT)
-    async with Client(stdio_client(parameters), mode=mode, message_handler=send.send) as client:
-        await wait_for_port(port)  # a pinned client has not said anything yet
+
+    async def hear(message: object) -> None:
+        await send.send(message)
+
+    async with Client(stdio_client(parameters), mode=mode, message_handler=hear) as client:
+        await client.list_tools()  # a pinned client has said nothing yet, so the relay may still be starting
         async with open_tab(port) as tab:
             await tab.hello()
             await tab.offer(*tools)
             pair = Pair(client, tab, receive)
-            await pair.wait_tools(
-                *(listed or [str(tool["name"] if isinstance(tool, dict) else tool) for tool in tools])
-            )
+            names = [str(tool["name"] if isinstance(tool, dict) else tool) for tool in tools]
+            await pair.wait_tools(*(listed or names))
             yield pair
 
 

@@ -136,11 +136,13 @@ async def open_pair(
     kind: str, *tools: object, options: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[NodeClient, FakeTab]]:
     """A client and a tab with these tools, which the client has seen announced."""
-    async with open_client(kind, *options) as client, open_tab(client.port) as tab:
-        await tab.hello()
-        await tab.offer(*tools)
-        await client.event("list_changed")
-        yield client, tab
+    async with open_client(kind, *options) as client:
+        await client.tools()  # its `initialized`, or its subscription, has been read when this is answered
+        async with open_tab(client.port) as tab:
+            await tab.hello()
+            await tab.offer(*tools)
+            await client.event("list_changed")
+            yield client, tab
 
 
 @each_client
