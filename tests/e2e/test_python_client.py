@@ -18,7 +18,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.e2e import npm
 from tests.helpers import FakeTab, free_port, open_tab, text_result
-from trio_relay.wire.depth import MAX_DEPTH
+from trio_relay.surface.answers import MAX_DEPTH as MAX_LINE_DEPTH
 
 PATIENCE = 20.0
 MODES = ["auto", "legacy", "2026-07-28"]
@@ -217,9 +217,9 @@ async def test_no_result_makes_the_client_wait_for_ever(mode: str) -> None:
         '{"content":[{"type":"text","text":"x\\ud83d y"}],"\\ud83d":1}': "x\ufffd y",
         '{"content":[{"type":"hologram","beam":1}]}': '{"type":"hologram","beam":1}',
         '{"content":[],"_meta":"x"}': None,
-        nested(MAX_DEPTH): None,
+        nested(MAX_LINE_DEPTH - 1): None,
     }
-    refused = [nested(depth) for depth in (MAX_DEPTH + 1, 196, 200, 250, 900, 5_000)]
+    refused = [nested(depth) for depth in (MAX_LINE_DEPTH, MAX_LINE_DEPTH + 1, 250, 900, 5_000)]
     refused += ["null", '"hi"', "42", "[]", "{}", '{"content":"hi"}', '{"content":[null]}']
     async with open_pair(mode, "odd") as pair:
 
