@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trio_relay.wire.codec import nested_deeper_than
 
@@ -48,3 +51,42 @@ def test_it_agrees_with_a_count_over_random_trees() -> None:
 
 def test_wide_and_flat_is_not_deep() -> None:
     assert not nested_deeper_than(json.dumps([{"a": [1]}] * 10_000).encode(), 200)
+
+
+tricky = st.text(alphabet='[]{}"\\a,', max_size=6)
+trees = st.recursive(
+    tricky | st.none() | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(tricky, inner, max_size=3),
+    max_leaves=30,
+)
+
+
+@given(trees, st.integers(0, 60))
+def test_brackets_and_quotes_in_strings_do_not_count(tree: Any, wrapped: int) -> None:
+    for number in range(wrapped):
+        tree = [tree] if number % 3 else {'"]': tree, "[": "}"}
+    depth = depth_of(tree)
+    data = json.dumps(tree).encode()
+    for limit in {max(8, depth - 1), max(8, depth), max(8, depth + 1)}:
+        assert nested_deeper_than(data, limit) is (depth > limit)
+
+
+@pytest.mark.parametrize("pattern", [(b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]"), (b'["]",', b',"["]')])
+def test_the_limit_is_exact_at_any_size(pattern: tuple[bytes, bytes]) -> None:
+    begin, end = pattern
+    per_pattern = begin.count(b"[") + begin.count(b"{")
+
+    def nested(times: int) -> bytes:
+        return begin * times + b"1" + end * times
+
+    for times in (100, 5_000):
+        depth = times * per_pattern
+        assert nested_deeper_than(nested(times), depth) is False
+        assert nested_deeper_than(nested(times), depth - 1) is True
+    many = b"[" + b",".join([nested(95 // per_pattern)] * 2_000) + b"]"
+    assert nested_deeper_than(many, 190) is False
+
+
+def test_a_long_text_without_brackets_is_not_deep() -> None:
+    assert nested_deeper_than(b'{"a":"' + b"x" * 1_000_000 + b'"}', 190) is False
+    assert nested_deeper_than(b'{"a":"' + b"[" * 1_000_000 + b'"}', 190) is False

@@ -118,6 +118,8 @@ def _input_schema(raw: bytes | None) -> bytes:
             raw = bytes(decode(_raw, text.encode().strip()))
         except Malformed:
             raise ToolRefused("its inputSchema is a string that is not JSON") from None
+        if nested_deeper_than(raw, MAX_DEPTH):
+            raise ToolRefused(f"its inputSchema nests more than {MAX_DEPTH} levels deep")
     if raw == b"true":
         return b'{"type":"object"}'
     schema = _object_schema(raw)
