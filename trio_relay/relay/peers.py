@@ -77,7 +77,10 @@ class PeerClient:
                 if frame.callId in self._calls:
                     self._calls[frame.callId].cancel()
             case peer.Reload():
-                self._hub.reload(frame.sourceId)
+                try:
+                    self._hub.reload(frame.sourceId)
+                except NotSent as error:
+                    logger.debug("relay client %s: a reload is not passed on: %s", self._remote, error)
 
     async def _invoke(self, frame: peer.Invoke, scope: trio.CancelScope) -> None:
         result: CallResult | None = None
