@@ -15,6 +15,7 @@ from trio_relay.wire.codec import Malformed, encode
 CLIENT_FRAMES: list[tuple[str, object]] = [
     ('{"type":"relay/hello"}', peer.RelayHello()),
     ('{"type":"relay/hello","features":["progress"],"name":"x"}', peer.RelayHello(("progress",))),
+    ('{"type":"relay/hello","maxPayload":5}', peer.RelayHello((), 5)),
     ('{"type":"relay/list-tools"}', peer.ListTools()),
     ('{"type":"relay/list-tools","cursor":null}', peer.ListTools()),
     ('{"type":"relay/invoke","callId":"c","toolName":"t"}', peer.Invoke("c", "t")),
@@ -157,7 +158,7 @@ ROW = SourceView(source_id="s", tab_id="t", connected_at=1, last_seen_at=2, tool
 def sent() -> list[bytes]:
     """Every frame we send, with as little in it as there can be."""
     return [
-        peer.hello(),
+        peer.hello(9),
         peer.LIST_TOOLS,
         peer.invoke("c", "t", Raw(b"{}"), None),
         peer.cancel("c"),
@@ -178,7 +179,8 @@ def test_the_frames_of_a_client_are_what_the_protocol_says() -> None:
     assert json.loads(peer.LIST_TOOLS) == {"type": "relay/list-tools"}
     assert json.loads(peer.cancel("c")) == {"type": "relay/cancel", "callId": "c"}
     assert json.loads(peer.reload("s")) == {"type": "relay/reload", "sourceId": "s"}
-    hello = json.loads(peer.hello())
+    hello = json.loads(peer.hello(9))
+    assert hello["maxPayload"] == 9
     assert hello["type"] == "relay/hello"
     assert set(hello["features"]) >= {"targeted-invoke", "cancel", "reload", "progress"}
     assert json.loads(peer.invoke("c", 't"', Raw(b"{}"), 1500, "s", "7")) == {
