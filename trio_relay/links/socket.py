@@ -27,7 +27,7 @@ from wsproto.events import BytesMessage
 
 from trio_relay.links.frames import TextFrames
 
-__all__ = ["Closed", "Socket", "connect", "handshake"]
+__all__ = ["Closed", "Socket", "connect", "handshake", "single_errors"]
 
 RECEIVE_BYTES = 65_536
 """Bytes asked of the kernel at once. trio_websocket's own 4 KiB doubles the time of a large message; above 64 KiB
@@ -305,7 +305,7 @@ class Socket(WebSocketConnection):
 
 
 @contextmanager
-def _single_errors() -> Iterator[None]:
+def single_errors() -> Iterator[None]:
     """Let the one error of a nursery through as itself: the body of a `with` block is where it came from."""
     try:
         yield
@@ -327,7 +327,7 @@ async def handshake(stream: trio.SocketStream, *, max_message: int) -> AsyncIter
     socket = Socket(stream, ConnectionType.SERVER, max_message=max_message)
     request: WebSocketRequest | None = None
     try:
-        with _single_errors():
+        with single_errors():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(socket.run, nursery.cancel_scope)
                 try:
@@ -374,7 +374,7 @@ async def connect(
     )
     opened = False
     try:
-        with _single_errors():
+        with single_errors():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(socket.run, nursery.cancel_scope)
                 try:

@@ -24,6 +24,7 @@ from trio_relay.core.roles import Event, Role, Roles, retry_delay
 from trio_relay.errors import NotSent, PortTaken
 from trio_relay.links.listener import bind
 from trio_relay.links.peer import NotJoined, PeerLink, join
+from trio_relay.links.socket import single_errors
 from trio_relay.links.source import Heartbeat
 from trio_relay.relay.changes import Bell
 from trio_relay.relay.hub import GRACE_S, Hub, serve_hub
@@ -303,10 +304,11 @@ async def open_cluster(
         PortTaken: on entry.
     """
     cluster = Cluster(config, cache or PortCache(None), heartbeat)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(cluster.run)
-        try:
-            yield cluster
-        finally:
-            cluster.roles.step(Event.STOP)
-            nursery.cancel_scope.cancel()
+    with single_errors():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(cluster.run)
+            try:
+                yield cluster
+            finally:
+                cluster.roles.step(Event.STOP)
+                nursery.cancel_scope.cancel()
