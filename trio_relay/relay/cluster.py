@@ -155,7 +155,7 @@ class Cluster:
         if config.port == 0:
             return await bind(config.host, 0)
         cached = self._cache.read(config.host)
-        ports = candidates(config.port if config.fixed_port else None, cached, self._last_port)
+        ports = candidates(config.port if config.fixed_port else None, cached, self._last_port, first=config.port)
         verdicts = await self._probe(ports, cached)
         for port in ports:
             if verdicts[port] is None and (link := await self._join(stack, port, FRESH_S)) is not None:
