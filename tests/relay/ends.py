@@ -220,5 +220,4 @@ def use_range(monkeypatch: pytest.MonkeyPatch, count: int) -> range:
     """Let relays discover each other in a range of this test's own."""
     ports = free_range(count)
     monkeypatch.setattr("trio_relay.relay.ports.DISCOVERY_PORTS", ports)
-    monkeypatch.setattr("trio_relay.relay.ports.DEFAULT_PORT", ports[0])
     return ports
