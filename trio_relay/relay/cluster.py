@@ -58,6 +58,7 @@ class Cluster:
         self._heartbeat = heartbeat
         self._backend: Hub | Remote | None = None
         self._registry = Registry()  # what is shown while there is no backend
+        self._keeping = False  # whether `_registry` still has the tools of a lost server
         self._grace_until = 0.0
         self._last_port: int | None = None
         self._switched = Bell()
@@ -126,6 +127,7 @@ class Cluster:
             closed = await remote.run()
         finally:
             self._registry, self._backend = remote.registry, None
+            self._keeping = True
             self._grace_until = trio.current_time() + GRACE_S
         self.roles.step(Event.LOST)
         logger.info("the relay server is gone (%s); taking over", closed)
@@ -134,10 +136,10 @@ class Cluster:
     async def _wait_grace(self, delay: float) -> None:
         """Wait, and forget the lost server's tools on the way when their time is over."""
         until = trio.current_time() + delay
-        if self._grace_until <= until:
+        if self._keeping and self._grace_until <= until:
             await trio.sleep_until(max(trio.current_time(), self._grace_until))
+            self._keeping = False
             self._registry = Registry()
-            self._grace_until = float("inf")
             self._switched.ring()
         await trio.sleep_until(until)
 
