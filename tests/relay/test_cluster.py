@@ -94,7 +94,10 @@ async def test_the_search_begins_at_the_configured_port(monkeypatch: pytest.Monk
 async def test_a_plain_relay_of_another_make_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     ports = use_range(monkeypatch, 4)
     greet = [{"type": "server-hello", "service": "webmcp-local-relay", "version": 1}]
-    async with serve_by_hand(port=ports[1], greet=greet, tools=plain_tools("a")), open_cluster(within(ports)) as cluster:
+    async with (
+        serve_by_hand(port=ports[1], greet=greet, tools=plain_tools("a")),
+        open_cluster(within(ports)) as cluster,
+    ):
         assert place(cluster) == ("client", ports[1])
         assert [tool.name for tool in cluster.tools()] == ["a"]
 

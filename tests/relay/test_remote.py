@@ -275,7 +275,11 @@ async def test_refresh_reloads_the_tab_of_an_origin(hub: Hub) -> None:
 async def test_the_server_gives_up_before_the_client_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """C12, scaled: both have 0.2 s."""
     config = RelayConfig(port=0, invoke_timeout=0.2)
-    async with open_hub(config) as hub, tab_with(hub.port, "t1", "slow") as tab, open_remote(hub.port, config) as remote:
+    async with (
+        open_hub(config) as hub,
+        tab_with(hub.port, "t1", "slow") as tab,
+        open_remote(hub.port, config) as remote,
+    ):
         await shown(remote, "slow")
         assert "the page did not answer within 0.2 s" in await text(remote, "slow")
         await tab.expect("invoke")
