@@ -200,7 +200,7 @@ class Registry:
         names_print, titles_print = 0, 0
         for name, tool in tab.tools.items():
             public = self._names.public(Key(name, tab.tab_id))
-            names_print ^= hash((public, tab.tab_id, tool.description, tool.rest))
+            names_print ^= hash((public, tab.tab_id, tool.description.rstrip(" "), tool.rest))
         if tab.tools:
             titles_print = hash((tab.tab_id, tab.title))
         self._names_print ^= tab.names_print ^ names_print

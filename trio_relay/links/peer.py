@@ -110,7 +110,7 @@ async def join(host: str, port: int, *, max_payload: int, patience: float) -> As
     try:
         with trio.CancelScope(deadline=trio.current_time() + patience) as scope:
             async with connect(host, port, subprotocols=offered, max_message=limit) as socket:
-                await socket.send(peer.hello())
+                await socket.send(peer.hello(limit))
                 await socket.send(peer.LIST_TOOLS)
                 first = await _first_tools(socket)
                 scope.deadline = float("inf")

@@ -26,7 +26,7 @@ from wsproto.events import BytesMessage, Request
 from trio_relay.links.frames import TextFrames
 from trio_relay.links.metered import LINGER_S, RECEIVE_BYTES, SEND_CHUNK, MeteredStream
 
-__all__ = ["Closed", "Socket", "connect", "handshake"]
+__all__ = ["Closed", "Socket", "connect", "handshake", "single_errors"]
 
 HANDSHAKE_S = 5.0
 CLOSE_S = 1.0
@@ -205,7 +205,7 @@ class Socket(WebSocketConnection):
 
 
 @contextmanager
-def _single_errors() -> Iterator[None]:
+def single_errors() -> Iterator[None]:
     """Let the one error of a nursery through as itself: the body of a `with` block is where it came from."""
     try:
         yield
@@ -227,7 +227,7 @@ async def handshake(stream: trio.SocketStream, *, max_message: int) -> AsyncIter
     socket = Socket(stream, ConnectionType.SERVER, max_message=max_message)
     request: WebSocketRequest | None = None
     try:
-        with _single_errors():
+        with single_errors():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(socket.run, nursery.cancel_scope)
                 try:
@@ -274,7 +274,7 @@ async def connect(
     )
     opened = False
     try:
-        with _single_errors():
+        with single_errors():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(socket.run, nursery.cancel_scope)
                 try:

@@ -24,6 +24,7 @@ from trio_relay.core.roles import Event, Role, Roles, retry_delay
 from trio_relay.errors import NotSent, PortTaken
 from trio_relay.links.listener import bind
 from trio_relay.links.peer import NotJoined, PeerLink, join
+from trio_relay.links.socket import single_errors
 from trio_relay.links.source import Heartbeat
 from trio_relay.relay.changes import Bell
 from trio_relay.relay.hub import GRACE_S, Hub, serve_hub
@@ -57,6 +58,7 @@ class Cluster:
         self._heartbeat = heartbeat
         self._backend: Hub | Remote | None = None
         self._registry = Registry()  # what is shown while there is no backend
+        self._keeping = False  # whether `_registry` still has the tools of a lost server
         self._grace_until = 0.0
         self._last_port: int | None = None
         self._switched = Bell()
@@ -125,6 +127,7 @@ class Cluster:
             closed = await remote.run()
         finally:
             self._registry, self._backend = remote.registry, None
+            self._keeping = True
             self._grace_until = trio.current_time() + GRACE_S
         self.roles.step(Event.LOST)
         logger.info("the relay server is gone (%s); taking over", closed)
@@ -133,10 +136,10 @@ class Cluster:
     async def _wait_grace(self, delay: float) -> None:
         """Wait, and forget the lost server's tools on the way when their time is over."""
         until = trio.current_time() + delay
-        if self._grace_until <= until:
+        if self._keeping and self._grace_until <= until:
             await trio.sleep_until(max(trio.current_time(), self._grace_until))
+            self._keeping = False
             self._registry = Registry()
-            self._grace_until = float("inf")
             self._switched.ring()
         await trio.sleep_until(until)
 
@@ -154,7 +157,7 @@ class Cluster:
         if config.port == 0:
             return await bind(config.host, 0)
         cached = self._cache.read(config.host)
-        ports = candidates(config.port if config.fixed_port else None, cached, self._last_port)
+        ports = candidates(config.port if config.fixed_port else None, cached, self._last_port, first=config.port)
         verdicts = await self._probe(ports, cached)
         for port in ports:
             if verdicts[port] is None and (link := await self._join(stack, port, FRESH_S)) is not None:
@@ -303,10 +306,11 @@ async def open_cluster(
         PortTaken: on entry.
     """
     cluster = Cluster(config, cache or PortCache(None), heartbeat)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(cluster.run)
-        try:
-            yield cluster
-        finally:
-            cluster.roles.step(Event.STOP)
-            nursery.cancel_scope.cancel()
+    with single_errors():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(cluster.run)
+            try:
+                yield cluster
+            finally:
+                cluster.roles.step(Event.STOP)
+                nursery.cancel_scope.cancel()

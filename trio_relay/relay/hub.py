@@ -169,16 +169,17 @@ class Hub:
             frame=lambda call_id, left: browser.invoke(call_id, tool.name, args, left),
             cancel=browser.cancel,
         )
-        timeout = self.config.invoke_timeout
+        own = self.config.invoke_timeout
+        timeout = own if limit is None else limit if own is None else min(own, limit)
         try:
             return await exchange(
                 self.pending,
                 way,
                 tool,
                 args,
-                timeout=timeout if limit is None else limit if timeout is None else min(timeout, limit),
+                timeout=timeout,
                 patience=0,
-                timed_out=self._timed_out,
+                timed_out=lambda sent: _timed_out(sent, timeout),
                 on_progress=on_progress,
             )
         finally:
@@ -197,17 +198,6 @@ class Hub:
                 "was not sent. Reload the tab, or try again."
             )
         return found
-
-    def _timed_out(self, sent: bool) -> RelayError:
-        timeout = self.config.invoke_timeout
-        if not sent:
-            return NotSent(
-                f"The tab took no message for {timeout:g} s, so the call was not sent. Reload the tab and try again."
-            )
-        return TimedOut(
-            f"Host response timeout: the page did not answer within {timeout:g} s and was told to stop; the tool may "
-            "have run. Raise --invoke-timeout if it needs longer."
-        )
 
     def _connected(self) -> list[Source]:
         """Sources with a socket here, the most recently seen first; kept ones have none."""
@@ -252,6 +242,19 @@ class Hub:
         if lost:
             logger.info("%d tabs of the earlier relay did not come back", lost)
         self._bell.ring()
+
+
+def _timed_out(sent: bool, timeout: float | None) -> RelayError:
+    """The error of a call whose time limit, in seconds, is over (only a call with a limit gets here)."""
+    seconds = f"{timeout:g} s" if timeout is not None else "too long"
+    if not sent:
+        return NotSent(
+            f"The tab took no message for {seconds}, so the call was not sent. Reload the tab and try again."
+        )
+    return TimedOut(
+        f"Host response timeout: the page did not answer within {seconds} and was told to stop; the tool may have "
+        "run. Raise --invoke-timeout if it needs longer."
+    )
 
 
 @asynccontextmanager

@@ -42,7 +42,8 @@ class PeerClient:
         self._calls: dict[str, trio.CancelScope] = {}
         self._listed = trio.Event()
         self._stayed = False
-        self._limit = hub.config.max_payload + peer.ENVELOPE_BYTES
+        self._accepted = hub.config.max_payload + peer.ENVELOPE_BYTES  # by us
+        self._limit = min(self._accepted, peer.PLAIN_FRAME)  # of what the client accepts
 
     async def run(self) -> None:
         try:
@@ -66,6 +67,8 @@ class PeerClient:
         match frame:
             case peer.RelayHello():
                 self._features = frozenset(frame.features)
+                if frame.maxPayload is not None:
+                    self._limit = frame.maxPayload
             case peer.ListTools():
                 self._put(self._tools("relay/tools"))
                 self._listed.set()
@@ -77,7 +80,10 @@ class PeerClient:
                 if frame.callId in self._calls:
                     self._calls[frame.callId].cancel()
             case peer.Reload():
-                self._hub.reload(frame.sourceId)
+                try:
+                    self._hub.reload(frame.sourceId)
+                except NotSent as error:
+                    logger.debug("relay client %s: a reload is not passed on: %s", self._remote, error)
 
     async def _invoke(self, frame: peer.Invoke, scope: trio.CancelScope) -> None:
         result: CallResult | None = None
@@ -134,12 +140,16 @@ class PeerClient:
             logger.warning("the other relay (%s) does not read; its connection is closed", self._remote)
             self._socket.ended.set()
 
+    @property
+    def _longest_list(self) -> int:
+        return min(peer.MAX_TOOLS_FRAME, self._limit - 1_000)
+
     def _tools(self, kind: str) -> bytes:
         """The catalogue; beyond the limit of a frame the least recently seen sources are left out."""
         sources, originals = self._hub.registry.owners()
         rows: list[SourceView] = self._hub.sources()
-        frame = peer.tools_frame(kind, self._hub.listing(), encode(rows), sources, originals, self._limit)
-        if len(frame) <= peer.MAX_TOOLS_FRAME:
+        frame = peer.tools_frame(kind, self._hub.listing(), encode(rows), sources, originals, self._accepted)
+        if len(frame) <= self._longest_list:
             return frame
         return self._shortened(kind, rows)
 
@@ -153,7 +163,7 @@ class PeerClient:
         for row in sorted(rows, key=lambda row: -row.last_seen_at):
             mine = by_source.get(row.source_id, [])
             size += len(encode(row)) + sum(len(text) + 2 * len(name) + len(own) + 100 for name, own, text in mine)
-            if size > peer.MAX_TOOLS_FRAME:
+            if size > self._longest_list:
                 break
             kept.append(row)
         logger.warning(
@@ -168,5 +178,5 @@ class PeerClient:
             encode(kept),
             {name: (source_id,) for source_id, (name, _, _) in entries},
             {name: own for _, (name, own, _) in entries},
-            self._limit,
+            self._accepted,
         )

@@ -59,15 +59,16 @@ class PortCache:
                 temporary.unlink(missing_ok=True)
 
 
-def candidates(port: int | None, cached: int | None, last: int | None = None) -> list[int]:
+def candidates(port: int | None, cached: int | None, last: int | None = None, first: int = DEFAULT_PORT) -> list[int]:
     """Ports to try, best first.
 
     Args:
         port: Chosen by the user; then it is the only candidate.
         cached: From the cache file.
         last: The port of the server this process was a client of.
+        first: Where the search begins when nothing is known.
     """
     if port is not None:
         return [port]
-    best = [candidate for candidate in (last, cached, DEFAULT_PORT) if candidate is not None]
+    best = [candidate for candidate in (last, cached, first) if candidate is not None]
     return list(dict.fromkeys([*best, *DISCOVERY_PORTS]))

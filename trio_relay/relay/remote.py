@@ -43,7 +43,7 @@ class Remote:
         self._features: frozenset[str] = frozenset()
         self._source_map: dict[str, list[str]] = {}
         self._parsed: dict[bytes, ToolDef | None] = {}  # what the last snapshot had, by its bytes
-        self._limit = config.max_payload
+        self._limit = min(config.max_payload, peer.PLAIN_FRAME)
         self._lost = False
         self._mirror(link.first)
 

@@ -18,12 +18,16 @@ FEATURES = ("targeted-invoke", "cancel", "reload", "progress", "original-names")
 ENVELOPE_BYTES = 64 << 10
 """Room for a frame's envelope on top of the payload limit, in bytes."""
 
+PLAIN_FRAME = 10_000_000
+"""Longest frame, in bytes, for a relay that does not say what it accepts: the default of them all."""
+
 MAX_TOOLS_FRAME = 9_500_000
 """Longest `relay/tools`, in bytes: below the 10,000,000 that relays accept."""
 
 
 class RelayHello(Struct, tag_field="type", tag="relay/hello", frozen=True):
     features: tuple[str, ...] = ()
+    maxPayload: int | None = None
 
 
 class ListTools(Struct, tag_field="type", tag="relay/list-tools", frozen=True):
@@ -102,8 +106,11 @@ _server_frames = msgspec.json.Decoder(ServerFrame)
 LIST_TOOLS = b'{"type":"relay/list-tools"}'
 
 
-def hello() -> bytes:
-    return encode(RelayHello(FEATURES))
+def hello(max_payload: int) -> bytes:
+    """Args:
+    max_payload: Longest frame we accept, in bytes.
+    """
+    return encode(RelayHello(FEATURES, max_payload))
 
 
 def decode_client_frame(data: bytes) -> ClientFrame:
