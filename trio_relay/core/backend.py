@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any, Protocol
 
 from msgspec import Raw, Struct
@@ -81,15 +81,15 @@ class ToolBackend(Protocol):
     async def wait_change(self, seen: Change) -> Change:
         """Return as soon as `change()` differs from `seen` (at once if it already does)."""
 
-    async def call(
+    def call(
         self,
         name: str,
         args: Raw,
         *,
         target: Target | None = None,
         on_progress: OnProgress | None = None,
-    ) -> CallResult:
-        """Call a tool.
+    ) -> Awaitable[CallResult]:
+        """Call a tool. The call is sent at once, in the order of calling; what is returned must be awaited, once.
 
         Args:
             name: Public name; with a `target`, the page's own name is understood too.
@@ -97,7 +97,7 @@ class ToolBackend(Protocol):
             on_progress: Called for every progress frame of the page, in order.
 
         Raises:
-            RelayError: see `trio_relay.errors`; `may_have_run` says whether the page may have acted.
+            RelayError: at once or from the awaiting; `may_have_run` says whether the page may have acted.
         """
 
     def refresh(self, origin: str) -> SourceView:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -239,13 +239,20 @@ class Cluster:
         await backend.wait_change(seen)
         scope.cancel()
 
-    async def call(
+    def call(
         self, name: str, args: Raw, *, target: Target | None = None, on_progress: OnProgress | None = None
-    ) -> CallResult:
+    ) -> Awaitable[CallResult]:
         if self._backend is None:
-            with trio.move_on_at(self._grace_until):
-                while self._backend is None and self.roles.role is Role.PROMOTING:
-                    await self._switched.wait()
+            return self._call_later(name, args, target, on_progress)
+        return self._backend.call(name, args, target=target, on_progress=on_progress)
+
+    async def _call_later(
+        self, name: str, args: Raw, target: Target | None, on_progress: OnProgress | None
+    ) -> CallResult:
+        """A call between two servers waits for the next one, as long as the lost one's tools are listed."""
+        with trio.move_on_at(self._grace_until):
+            while self._backend is None and self.roles.role is Role.PROMOTING:
+                await self._switched.wait()
         return await self._owner().call(name, args, target=target, on_progress=on_progress)
 
     def _owner(self) -> Hub | Remote:

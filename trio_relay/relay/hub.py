@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -23,7 +23,7 @@ from trio_relay.links.listener import RELAY_SUBPROTOCOL, Accepted, bind, listen,
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.source import Heartbeat, serve_source
 from trio_relay.relay.changes import Bell
-from trio_relay.relay.exchange import Way, check_arguments, exchange
+from trio_relay.relay.exchange import Exchange, Way, check_arguments
 from trio_relay.relay.peers import PeerClient
 from trio_relay.relay.tab import Tab
 from trio_relay.relay.urls import origin_of
@@ -151,7 +151,7 @@ class Hub:
         while self.registry.rows == seen:
             await self._bell.wait()
 
-    async def call(
+    def call(
         self,
         name: str,
         args: Raw,
@@ -159,9 +159,28 @@ class Hub:
         target: Target | None = None,
         on_progress: OnProgress | None = None,
         limit: float | None = None,
-    ) -> CallResult:
+    ) -> Awaitable[CallResult]:
         """See `ToolBackend.call`. `limit` is another caller's time limit in seconds; the shorter one counts."""
+        source, tool = self.registry.resolve(name, target)
+        if source.kept:
+            return self._call_when_back(name, args, target, on_progress, limit)
+        return self._send(name, source, tool, args, on_progress, limit)
+
+    async def _call_when_back(
+        self, name: str, args: Raw, target: Target | None, on_progress: OnProgress | None, limit: float | None
+    ) -> CallResult:
         source, tool = await self._present(name, target)
+        return await self._send(name, source, tool, args, on_progress, limit)
+
+    def _send(
+        self,
+        name: str,
+        source: Source,
+        tool: ToolDef,
+        args: Raw,
+        on_progress: OnProgress | None,
+        limit: float | None,
+    ) -> Exchange:
         check_arguments(name, tool, args)
         way = Way(
             source_id=source.source_id,
@@ -171,19 +190,17 @@ class Hub:
         )
         own = self.config.invoke_timeout
         timeout = own if limit is None else limit if own is None else min(own, limit)
-        try:
-            return await exchange(
-                self.pending,
-                way,
-                tool,
-                args,
-                timeout=timeout,
-                patience=0,
-                timed_out=lambda sent: _timed_out(sent, timeout),
-                on_progress=on_progress,
-            )
-        finally:
-            self._call_ended.ring()
+        return Exchange(
+            self.pending,
+            way,
+            tool,
+            args,
+            timeout=timeout,
+            patience=0,
+            timed_out=lambda sent: _timed_out(sent, timeout),
+            on_progress=on_progress,
+            ended=self._call_ended.ring,
+        )
 
     async def _present(self, name: str, target: Target | None) -> tuple[Source, ToolDef]:
         """Where a call goes; one to a kept tool waits for its tab until the grace time ends."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 import trio
@@ -11,10 +12,11 @@ from msgspec import Raw, UnsetType
 from trio_relay.core.backend import SourceView, Target
 from trio_relay.core.pending import Progress
 from trio_relay.core.results import CallResult, error_result, first_byte
-from trio_relay.errors import NotSent, RelayError
+from trio_relay.errors import InvalidArguments, NotSent
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import Closed, Socket
 from trio_relay.relay.changes import COALESCE_S
+from trio_relay.relay.exchange import send_now
 from trio_relay.wire import peer
 from trio_relay.wire.codec import Malformed, encode
 
@@ -73,9 +75,10 @@ class PeerClient:
                 self._put(self._tools("relay/tools"))
                 self._listed.set()
             case peer.Invoke():
-                # Registered before its task runs: the next frame may cancel it.
+                # Sent and registered before its task runs: the next frame may be another call, or cancel this one.
+                outcome = send_now(lambda: self._call(frame))
                 self._calls[frame.callId] = scope = trio.CancelScope()
-                self._nursery.start_soon(self._invoke, frame, scope)
+                self._nursery.start_soon(self._answer, frame.callId, outcome, scope)
             case peer.Cancel():
                 if frame.callId in self._calls:
                     self._calls[frame.callId].cancel()
@@ -85,27 +88,11 @@ class PeerClient:
                 except NotSent as error:
                     logger.debug("relay client %s: a reload is not passed on: %s", self._remote, error)
 
-    async def _invoke(self, frame: peer.Invoke, scope: trio.CancelScope) -> None:
-        result: CallResult | None = None
-        with scope:
-            result = await self._outcome(frame)
-        if self._calls.get(frame.callId) is scope:
-            del self._calls[frame.callId]
-        if result is None:
-            return  # cancelled: no answer follows
-        answer = peer.result(frame.callId, result.json)
-        if len(answer) > self._limit:
-            refusal = error_result(
-                f"The result has {len(answer)} bytes, and one that goes through another relay may have {self._limit}. "
-                "Ask the page for less, or in parts."
-            )
-            answer = peer.result(frame.callId, refusal.json)
-        self._put(answer)
-
-    async def _outcome(self, frame: peer.Invoke) -> CallResult:
+    def _call(self, frame: peer.Invoke) -> Awaitable[CallResult]:
+        """Send a call on, in the order of the frames."""
         kind = first_byte(frame.args)
         if kind not in (b"", b"{", b"n"):
-            return error_result("The arguments of a tool must be an object.")
+            raise InvalidArguments("The arguments of a tool must be an object.")
         args = frame.args if kind == b"{" and not isinstance(frame.args, UnsetType) else NO_ARGUMENTS
         target = Target(frame.sourceId, frame.requestTabId)
         limit = None if frame.deadlineMs is None else max(0.001, frame.deadlineMs / 1000)
@@ -114,10 +101,24 @@ class PeerClient:
             if "progress" in self._features:
                 self._put(peer.progress(frame.callId, progress.progress, progress.total, progress.message))
 
-        try:
-            return await self._hub.call(frame.toolName, args, target=target, on_progress=report, limit=limit)
-        except RelayError as error:
-            return error_result(str(error))
+        return self._hub.call(frame.toolName, args, target=target, on_progress=report, limit=limit)
+
+    async def _answer(self, call_id: str, outcome: Awaitable[CallResult], scope: trio.CancelScope) -> None:
+        result: CallResult | None = None
+        with scope:
+            result = await outcome
+        if self._calls.get(call_id) is scope:
+            del self._calls[call_id]
+        if result is None:
+            return  # cancelled: no answer follows
+        answer = peer.result(call_id, result.json)
+        if len(answer) > self._limit:
+            refusal = error_result(
+                f"The result has {len(answer)} bytes, and one that goes through another relay may have {self._limit}. "
+                "Ask the page for less, or in parts."
+            )
+            answer = peer.result(call_id, refusal.json)
+        self._put(answer)
 
     async def _push(self) -> None:
         """Tell the client each new state of the catalogue, once it has asked for the first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from trio_relay.errors import NotSent, RelayError, SourceLost, SourceNotFound, T
 from trio_relay.links.peer import PeerLink
 from trio_relay.links.socket import Closed
 from trio_relay.relay.changes import Bell
-from trio_relay.relay.exchange import Way, check_arguments, exchange
+from trio_relay.relay.exchange import Exchange, Way, check_arguments
 from trio_relay.relay.urls import origin_of
 from trio_relay.wire import peer
 
@@ -148,9 +148,9 @@ class Remote:
             await self._bell.wait()
         return now
 
-    async def call(
+    def call(
         self, name: str, args: Raw, *, target: Target | None = None, on_progress: OnProgress | None = None
-    ) -> CallResult:
+    ) -> Awaitable[CallResult]:
         source, tool = self.registry.resolve(name, target)
         check_arguments(name, tool, args)
         public = self.registry.public_name(tool.name, source.tab_id)
@@ -168,7 +168,7 @@ class Remote:
             frame=lambda call_id, left: peer.invoke(call_id, public, args, left if told else None, source_id, tab_id),
             cancel=lambda call_id, reason: peer.cancel(call_id) if "cancel" in self._features else None,
         )
-        return await exchange(
+        return Exchange(
             self.pending,
             way,
             tool,
@@ -177,6 +177,7 @@ class Remote:
             patience=LATER_S,
             timed_out=self._timed_out,
             on_progress=on_progress,
+            ended=_nothing,
         )
 
     def _timed_out(self, sent: bool) -> RelayError:
@@ -221,6 +222,10 @@ class Remote:
 
     def info(self) -> dict[str, Any]:
         return {"mode": "client", "host": self.config.host, "port": self._link.port}
+
+
+def _nothing() -> None:
+    """Nobody waits for the end of these calls but their callers."""
 
 
 _UNKNOWN = "unknown"

@@ -116,10 +116,13 @@ class Tools:
         self._backend = backend
         self._opener = opener or open_on_this_machine
 
-    async def call(self, name: str, args: Raw, on_progress: OnProgress | None = None) -> CallResult:
-        """Call any tool by the name a client uses. Raises `RelayError`."""
+    def call(self, name: str, args: Raw, on_progress: OnProgress | None = None) -> Awaitable[CallResult]:
+        """Call any tool by the name a client uses; like `ToolBackend.call`."""
         if name not in MANAGEMENT_TOOLS:
-            return await self._backend.call(name, args, on_progress=on_progress)
+            return self._backend.call(name, args, on_progress=on_progress)
+        return self._manage(name, args, on_progress)
+
+    async def _manage(self, name: str, args: Raw, on_progress: OnProgress | None) -> CallResult:
         violation = first_violation(_SCHEMAS[name], args)
         if violation is not None:
             raise InvalidArguments(f"The arguments of {name} do not match its inputSchema at {violation}")

@@ -9,7 +9,9 @@ answered here, since the SDK is silent about them. docs/architecture.md lists wh
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
 from contextlib import aclosing
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -18,8 +20,8 @@ from msgspec import Raw, UnsetType
 
 from trio_relay.core.backend import ToolBackend
 from trio_relay.core.results import CallResult, error_result, first_byte
-from trio_relay.errors import RelayError
 from trio_relay.relay.changes import visible_changes
+from trio_relay.relay.exchange import send_now
 from trio_relay.surface.answers import Answers
 from trio_relay.surface.inflight import Call, InFlight, Key, ProgressTeller, request_key
 from trio_relay.surface.management import Tools
@@ -88,7 +90,6 @@ class Session:
         self._initialized = False
         self._listed = False
         self._untold = False
-        self._unstarted = 0
         self._envelopes: set[tuple[bytes | None, ...]] = set()
 
     @property
@@ -153,9 +154,6 @@ class Session:
                     message = f"a message may have {self._line_limit} bytes; this one has more and was dropped"
                     await self._error(b"null", mcp.INVALID_REQUEST, message)
                 elif not line.isspace() and line:
-                    # Calls of one read reach the tab in their order: trio starts tasks of one batch in any.
-                    while self._unstarted:
-                        await trio.lowlevel.checkpoint()
                     await self._take(line)
                 await self._writer.wait_room()
 
@@ -311,19 +309,23 @@ class Session:
             await self._writer.write(self.answers.list_line(request_id, page, modern=self.modern))
 
     def _start_call(self, call: Call, request_id: bytes, name: str, arguments: Maybe) -> None:
-        # Registered before its task runs: the next line may cancel it, or be the last.
-        self._flight.add(call)
-        self._unstarted += 1
-        args = arguments if not isinstance(arguments, UnsetType) and first_byte(arguments) == b"{" else NO_ARGUMENTS
-        self._nursery.start_soon(self._serve_call, call, request_id, name, args)
+        """Send a call, and leave its answer to a task of its own.
 
-    async def _serve_call(self, call: Call, request_id: bytes, name: str, args: Raw) -> None:
-        self._unstarted -= 1
+        Sent before that task runs: calls of one read reach the tab in their order, and the next line may cancel this
+        one, or be the last.
+        """
+        self._flight.add(call)
+        args = arguments if not isinstance(arguments, UnsetType) and first_byte(arguments) == b"{" else NO_ARGUMENTS
+        report = partial(self._progress.report, call)
+        outcome = send_now(lambda: self.tools.call(name, args, report))
+        self._nursery.start_soon(self._serve_call, call, request_id, outcome)
+
+    async def _serve_call(self, call: Call, request_id: bytes, outcome: Awaitable[CallResult]) -> None:
         result: CallResult | None = None
         try:
             with call.scope:
                 self._progress.start(call)
-                result = await self._outcome(call, name, args)
+                result = await outcome
                 if call.told_anything:
                     await self._progress.settle(call)
             if not call.cancelled:
@@ -335,12 +337,6 @@ class Session:
         finally:
             call.answered = True
             self._flight.remove(call)
-
-    async def _outcome(self, call: Call, name: str, args: Raw) -> CallResult:
-        try:
-            return await self.tools.call(name, args, lambda progress: self._progress.report(call, progress))
-        except RelayError as error:
-            return error_result(str(error))
 
     async def _error(self, request_id: bytes, code: int, message: str) -> None:
         await self._writer.write(mcp.error_line(request_id, code, message))
