@@ -161,7 +161,10 @@ class Hub:
         limit: float | None = None,
     ) -> CallResult:
         """See `ToolBackend.call`. `limit` is another caller's time limit in seconds; the shorter one counts."""
-        source, tool = await self._present(name, target)
+        own = self.config.invoke_timeout
+        timeout = own if limit is None else limit if own is None else min(own, limit)
+        begun = trio.current_time()
+        source, tool = await self._present(name, target, begun + (float("inf") if timeout is None else timeout))
         check_arguments(name, tool, args)
         way = Way(
             source_id=source.source_id,
@@ -169,15 +172,13 @@ class Hub:
             frame=lambda call_id, left: browser.invoke(call_id, tool.name, args, left),
             cancel=browser.cancel,
         )
-        own = self.config.invoke_timeout
-        timeout = own if limit is None else limit if own is None else min(own, limit)
         try:
             return await exchange(
                 self.pending,
                 way,
                 tool,
                 args,
-                timeout=timeout,
+                timeout=None if timeout is None else timeout - (trio.current_time() - begun),
                 patience=0,
                 timed_out=lambda sent: _timed_out(sent, timeout),
                 on_progress=on_progress,
@@ -185,10 +186,10 @@ class Hub:
         finally:
             self._call_ended.ring()
 
-    async def _present(self, name: str, target: Target | None) -> tuple[Source, ToolDef]:
-        """Where a call goes; one to a kept tool waits for its tab until the grace time ends."""
+    async def _present(self, name: str, target: Target | None, until: float) -> tuple[Source, ToolDef]:
+        """Where a call goes; one to a kept tool waits for its tab until the grace time or its own time ends."""
         found = self.registry.resolve(name, target)
-        with trio.move_on_at(self._grace_until):
+        with trio.move_on_at(min(self._grace_until, until)):
             while found[0].kept:
                 await self._bell.wait()
                 found = self.registry.resolve(name, target)
