@@ -244,6 +244,23 @@ async def test_a_call_to_a_kept_tool_fails_clearly_when_its_tab_does_not_come_ba
     nursery.cancel_scope.cancel()
 
 
+async def test_the_waiting_for_a_kept_tool_counts_against_the_deadline_of_the_call(nursery: trio.Nursery) -> None:
+    """C12: an outer relay would give up first, and would not know that the call was never sent."""
+    config = fixed()
+    server = await nursery.start(Member.run, config)
+    client = (await nursery.start(Member.run, config)).cluster
+    async with tab_with(config.port, "aa11", "a"):
+        await lists(client, "a")
+        await server.leave()
+    await became(client, Role.SERVER)
+    async with open_peer(config.port) as peer:
+        with trio.fail_after(2):  # the grace time is 5 s
+            answer = await peer.call("a", deadlineMs=100)
+        assert answer["isError"]
+        assert "not sent" in answer["content"][0]["text"]
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_call_made_before_anybody_has_taken_over_is_carried_out(nursery: trio.Nursery) -> None:
     config = fixed()
     async with serve_by_hand(port=config.port, tools=plain_tools("a")) as first:
