@@ -7,19 +7,26 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
+from msgspec import Raw
 from trio_websocket import ConnectionClosed, WebSocketConnection, WebSocketRequest, serve_websocket
 
-from tests.helpers import PATIENCE, FakeTab
+from tests.helpers import PATIENCE, FakeTab, open_tab
 from trio_relay.config import RelayConfig
+from trio_relay.core.backend import Change, Target, ToolBackend
+from trio_relay.core.roles import Role
 from trio_relay.links.peer import join
 from trio_relay.links.socket import connect
+from trio_relay.relay.cluster import Cluster
 from trio_relay.relay.hub import Hub
 from trio_relay.relay.remote import Remote
 from trio_relay.wire.peer import SUBPROTOCOL
+
+EMPTY = Raw(b"{}")
 
 
 class RawPeer(FakeTab):
@@ -193,7 +200,7 @@ async def talker(port: int, answer: bytes) -> AsyncIterator[None]:
         await stream.aclose()
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(lambda task_status: trio.serve_tcp(handle, port, host="127.0.0.1", task_status=task_status))
+        await nursery.start(partial(trio.serve_tcp, handle, port, host="127.0.0.1"))
         yield
         nursery.cancel_scope.cancel()
 
@@ -221,3 +228,59 @@ def use_range(monkeypatch: pytest.MonkeyPatch, count: int) -> range:
     ports = free_range(count)
     monkeypatch.setattr("trio_relay.relay.ports.DISCOVERY_PORTS", ports)
     return ports
+
+
+def names(backend: ToolBackend) -> list[str]:
+    return sorted(tool.name for tool in backend.tools())
+
+
+async def record(backend: ToolBackend, into: list[Change]) -> None:
+    seen = backend.change()
+    while True:
+        seen = await backend.wait_change(seen)
+        into.append(seen)
+
+
+def grace(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    monkeypatch.setattr("trio_relay.relay.hub.GRACE_S", seconds)
+    monkeypatch.setattr("trio_relay.relay.cluster.GRACE_S", seconds)
+
+
+async def became(cluster: Cluster, role: Role) -> None:
+    await eventually(lambda: cluster.roles.role is role)
+
+
+async def shown(backend: ToolBackend, *names: str) -> None:
+    """Return once exactly these tools are listed, woken by the backend's own changes."""
+    with trio.fail_after(5):
+        while True:
+            seen = backend.change()
+            if sorted(tool.name for tool in backend.tools()) == sorted(names):
+                return
+            await backend.wait_change(seen)
+
+
+async def text(backend: ToolBackend, name: str, args: Raw = EMPTY, target: Target | None = None) -> str:
+    with trio.fail_after(5):
+        result = await backend.call(name, args, target=target)
+    body: str = json.loads(bytes(result.json))["content"][0]["text"]
+    return body
+
+
+@asynccontextmanager
+async def listed_tab(hub: Hub, tab_id: str, *tools: object) -> AsyncIterator[FakeTab]:
+    async with open_tab(hub.port) as tab:
+        await tab.hello(tab_id)
+        await tab.offer(*tools)
+        await eventually(lambda: any(row.tab_id == tab_id and row.tool_count == len(tools) for row in hub.sources()))
+        yield tab
+
+
+def text_of(result: dict[str, Any]) -> str:
+    text: str = result["content"][0]["text"]
+    return text
+
+
+def error_of(result: dict[str, Any]) -> str:
+    assert result["isError"], result
+    return text_of(result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tests.relay.ends import (
 from trio_relay.config import RelayConfig
 from trio_relay.core.roles import Role
 from trio_relay.errors import PortTaken
+from trio_relay.links.peer import NotJoined, PeerLink
 from trio_relay.relay.cluster import Cluster, open_cluster
 from trio_relay.relay.hub import open_hub
 from trio_relay.relay.ports import PortCache
@@ -38,6 +39,10 @@ def place(cluster: Cluster) -> tuple[str, int]:
     return info["mode"], info["port"]
 
 
+def role(cluster: Cluster) -> Role:
+    return cluster.roles.role
+
+
 def remembered(path: Path) -> int:
     port: int = json.loads(path.read_text())["port"]
     return port
@@ -50,10 +55,10 @@ async def test_on_a_quiet_range_the_first_port_is_bound_and_remembered(
     path = tmp_path / "relay-port.json"
     async with open_cluster(within(ports), PortCache(path)) as cluster:
         assert place(cluster) == ("server", ports[0])
-        assert cluster.roles.role is Role.SERVER
+        assert role(cluster) is Role.SERVER
         assert remembered(path) == ports[0]
         assert json.loads(path.read_text())["host"] == "127.0.0.1"
-    assert cluster.roles.role is Role.STOPPED
+    assert role(cluster) is Role.STOPPED
 
 
 async def test_a_live_relay_anywhere_in_the_range_is_joined_although_lower_ports_are_free(
@@ -213,7 +218,9 @@ async def test_when_strangers_have_every_port_one_line_says_so(monkeypatch: pyte
     """B24."""
     monkeypatch.setattr("trio_relay.relay.cluster.SILENT_S", 0.1)
     ports = use_range(monkeypatch, 3)
-    with silent_listener(ports[0]), silent_listener(ports[1]), silent_listener(ports[2]):
+    async with AsyncExitStack() as strangers:
+        for port in ports:
+            strangers.enter_context(silent_listener(port))
         with pytest.raises(PortTaken) as caught:
             async with open_cluster(within(ports)):
                 pass
@@ -255,9 +262,9 @@ async def test_leaving_as_server_leaves_no_task_and_frees_the_port(monkeypatch: 
     ports = use_range(monkeypatch, 1)
     before = waiting_tasks()
     async with open_cluster(within(ports)) as cluster:
-        assert cluster.roles.role is Role.SERVER
+        assert role(cluster) is Role.SERVER
         assert not is_free(ports[0])
-    assert cluster.roles.role is Role.STOPPED
+    assert role(cluster) is Role.STOPPED
     assert waiting_tasks() == before
     assert is_free(ports[0])
 
@@ -267,8 +274,8 @@ async def test_leaving_as_client_leaves_no_task_and_closes_the_link(monkeypatch:
     async with serve_by_hand(port=ports[0], tools=plain_tools("a")) as server:
         before = waiting_tasks()
         async with open_cluster(within(ports)) as cluster:
-            assert cluster.roles.role is Role.CLIENT
-        assert cluster.roles.role is Role.STOPPED
+            assert role(cluster) is Role.CLIENT
+        assert role(cluster) is Role.STOPPED
         await eventually(lambda: waiting_tasks() == before)
         with pytest.raises(Exception, match="1000"):
             await server.send({})
@@ -283,8 +290,8 @@ async def test_leaving_while_promoting_leaves_no_task(monkeypatch: pytest.Monkey
             monkeypatch.setattr("trio_relay.relay.cluster.bind", _no_port)
             monkeypatch.setattr("trio_relay.relay.cluster.join", _no_relay)
             await server.vanish()
-            await eventually(lambda: cluster.roles.role is Role.PROMOTING)
-        assert cluster.roles.role is Role.STOPPED
+            await eventually(lambda: role(cluster) is Role.PROMOTING)
+        assert role(cluster) is Role.STOPPED
     await eventually(lambda: waiting_tasks() == before)
 
 
@@ -302,9 +309,5 @@ async def _no_port(host: str, port: int) -> Any:
     raise PortTaken("taken")
 
 
-@asynccontextmanager
-async def _no_relay(*_: object, **__: object) -> AsyncIterator[None]:
-    from trio_relay.links.peer import NotJoined
-
+def _no_relay(*_: object, **__: object) -> AbstractAsyncContextManager[PeerLink]:
     raise NotJoined("nobody listens", free=True)
-    yield

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 
 import pytest
 import trio
@@ -15,13 +13,16 @@ from msgspec import Raw
 import trio_relay
 from tests.helpers import FakeTab, open_tab, text_result
 from tests.relay.ends import (
-    HandWrittenServer,
+    EMPTY,
+    became,
     eventually,
     free_range,
+    grace,
+    names,
     open_peer,
     plain_tools,
+    record,
     serve_by_hand,
-    silent_listener,
     use_range,
 )
 from trio_relay.config import RelayConfig
@@ -29,9 +30,6 @@ from trio_relay.core.backend import Change, ToolBackend
 from trio_relay.core.roles import Role
 from trio_relay.errors import NotSent, SourceLost
 from trio_relay.relay.cluster import Cluster, open_cluster
-from trio_relay.relay.hub import open_hub
-
-EMPTY = Raw(b"{}")
 
 
 class Member:
@@ -68,24 +66,8 @@ async def tab_with(port: int, tab_id: str, *tools: object) -> AsyncIterator[Fake
         yield tab
 
 
-def names(backend: ToolBackend) -> list[str]:
-    return sorted(tool.name for tool in backend.tools())
-
-
-async def record(backend: ToolBackend, into: list[Change]) -> None:
-    seen = backend.change()
-    while True:
-        seen = await backend.wait_change(seen)
-        into.append(seen)
-
-
-def grace(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    monkeypatch.setattr("trio_relay.relay.hub.GRACE_S", seconds)
-    monkeypatch.setattr("trio_relay.relay.cluster.GRACE_S", seconds)
-
-
-async def became(cluster: Cluster, role: Role) -> None:
-    await eventually(lambda: cluster.roles.role is role)
+async def lists(backend: ToolBackend, *tools: str) -> None:
+    await eventually(lambda: names(backend) == list(tools))
 
 
 async def test_a_client_takes_over_the_port_of_its_server(nursery: trio.Nursery) -> None:
@@ -125,7 +107,7 @@ async def test_a_hand_over_whose_tabs_come_back_is_no_change_a_client_can_see(
     client = member.cluster
     trailing = {"name": "b", "description": "Ends with blanks.  ", "annotations": {"title": "B"}}
     async with tab_with(config.port, "aa11", "search", trailing), tab_with(config.port, "bb22", "search") as last:
-        await eventually(lambda: names(client) == ["b", "search_aa11", "search_bb22"])
+        await lists(client, "b", "search_aa11", "search_bb22")
         listed = sorted(b",".join(client.listing()).split(b"},{"))
         before, changes = client.change(), list[Change]()
         nursery.start_soon(record, client, changes)
@@ -182,14 +164,14 @@ async def test_a_tab_that_comes_back_with_other_tools_has_those(nursery: trio.Nu
     server = await nursery.start(Member.run, config)
     client = (await nursery.start(Member.run, config)).cluster
     async with tab_with(config.port, "aa11", "old", "same"):
-        await eventually(lambda: names(client) == ["old", "same"])
+        await lists(client, "old", "same")
         await server.leave()
     await became(client, Role.SERVER)
     async with open_tab(config.port) as tab:
         await tab.hello("aa11")
         assert names(client) == ["old", "same"], "kept until its first list"
         await tab.offer("same", "new")
-        await eventually(lambda: names(client) == ["new", "same"])
+        await lists(client, "new", "same")
     await eventually(lambda: names(client) == [])
     nursery.cancel_scope.cancel()
 
@@ -200,14 +182,14 @@ async def test_a_tab_of_the_same_id_from_another_origin_does_not_end_the_waiting
     server = await nursery.start(Member.run, config)
     client = (await nursery.start(Member.run, config)).cluster
     async with tab_with(config.port, "aa11", "a"):
-        await eventually(lambda: names(client) == ["a"])
+        await lists(client, "a")
         await server.leave()
     await became(client, Role.SERVER)
     async with open_tab(config.port, origin="https://other.example") as other:
         await other.hello("aa11")
         await other.offer("b")
-        await eventually(lambda: names(client) == ["a", "b"])
-    await eventually(lambda: names(client) == ["a"])
+        await lists(client, "a", "b")
+    await lists(client, "a")
     nursery.cancel_scope.cancel()
 
 
@@ -219,7 +201,7 @@ async def test_a_call_to_a_kept_tool_waits_for_its_tab(nursery: trio.Nursery, th
     members = [(await nursery.start(Member.run, config)).cluster for _ in range(2)]
     async with tab_with(config.port, "aa11", "a"):
         for member in members:
-            await eventually(lambda member=member: names(member) == ["a"])
+            await lists(member, "a")
         await server.leave()
     await eventually(lambda: {member.roles.role for member in members} == {Role.SERVER, Role.CLIENT})
     wanted = Role.SERVER if through == "the new server" else Role.CLIENT
@@ -253,12 +235,29 @@ async def test_a_call_to_a_kept_tool_fails_clearly_when_its_tab_does_not_come_ba
     server = await nursery.start(Member.run, config)
     client = (await nursery.start(Member.run, config)).cluster
     async with tab_with(config.port, "aa11", "a"):
-        await eventually(lambda: names(client) == ["a"])
+        await lists(client, "a")
         await server.leave()
     with pytest.raises(NotSent) as caught, trio.fail_after(3):
         await client.call("a", EMPTY)
     assert "'a'" in str(caught.value)
     assert not caught.value.may_have_run
+    nursery.cancel_scope.cancel()
+
+
+async def test_the_waiting_for_a_kept_tool_counts_against_the_deadline_of_the_call(nursery: trio.Nursery) -> None:
+    """C12: an outer relay would give up first, and would not know that the call was never sent."""
+    config = fixed()
+    server = await nursery.start(Member.run, config)
+    client = (await nursery.start(Member.run, config)).cluster
+    async with tab_with(config.port, "aa11", "a"):
+        await lists(client, "a")
+        await server.leave()
+    await became(client, Role.SERVER)
+    async with open_peer(config.port) as peer:
+        with trio.fail_after(2):  # the grace time is 5 s
+            answer = await peer.call("a", deadlineMs=100)
+        assert answer["isError"]
+        assert "not sent" in answer["content"][0]["text"]
     nursery.cancel_scope.cancel()
 
 
@@ -283,7 +282,7 @@ async def test_calls_under_way_when_the_server_goes_fail_at_once(nursery: trio.N
     server = await nursery.start(Member.run, config)
     client = (await nursery.start(Member.run, config)).cluster
     async with tab_with(config.port, "aa11", "slow") as tab:
-        await eventually(lambda: names(client) == ["slow"])
+        await lists(client, "slow")
 
         async def call() -> None:
             with pytest.raises(SourceLost) as caught:
@@ -305,7 +304,7 @@ async def test_of_several_clients_exactly_one_takes_over_and_the_others_join_it(
     members = [await nursery.start(Member.run, config) for _ in range(4)]
     async with tab_with(config.port, "aa11", "a"):
         for member in members:
-            await eventually(lambda member=member: names(member.cluster) == ["a"])
+            await lists(member.cluster, "a")
         seen = [member.cluster.change() for member in members]
         await server.leave()
     for count in (4, 3):
@@ -324,7 +323,7 @@ async def test_a_fresh_relay_knows_no_earlier_tools() -> None:
     """B27."""
     config = fixed()
     async with open_cluster(config) as cluster, tab_with(config.port, "t1", "old"):
-        await eventually(lambda: names(cluster) == ["old"])
+        await lists(cluster, "old")
     async with open_cluster(config) as cluster, open_tab(config.port) as tab:
         changes = list[Change]()
         async with trio.open_nursery() as nursery:
@@ -361,117 +360,12 @@ async def test_waiting_for_a_change_goes_on_across_roles(
     nursery.cancel_scope.cancel()
 
 
-# -- a server that is there and says nothing
-
-
-@asynccontextmanager
-async def frozen(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ports: range, *, thaw: trio.Event
-) -> AsyncIterator[Cluster]:
-    """A client whose server's port takes connections and says nothing, until `thaw`."""
-    caplog.set_level(logging.DEBUG, "trio_relay")
-    monkeypatch.setattr("trio_relay.relay.cluster.SILENT_S", 0.05)
-    monkeypatch.setattr("trio_relay.core.roles.FIRST_DELAY_S", 0.05)
-    monkeypatch.setattr("trio_relay.core.roles.LONGEST_DELAY_S", 0.1)
-    # Time to put the silent listener in the server's place.
-    monkeypatch.setattr("trio_relay.relay.cluster.random", SimpleNamespace(random=lambda: 1.0))
-    monkeypatch.setattr("trio_relay.relay.cluster.JITTER_S", 0.5)
-    async with trio.open_nursery() as nursery:
-        left = trio.Event()
-
-        async def first(*, task_status: trio.TaskStatus[HandWrittenServer]) -> None:
-            async with serve_by_hand(port=ports[1], tools=plain_tools("a")) as server:
-                task_status.started(server)
-                await left.wait()
-
-        await nursery.start(first)
-        async with open_cluster(RelayConfig(port=ports[0])) as cluster:
-            assert cluster.info() == {"mode": "client", "host": "127.0.0.1", "port": ports[1]}
-            left.set()
-            await became(cluster, Role.PROMOTING)
-
-            async def ice(*, task_status: trio.TaskStatus[None]) -> None:
-                with silent_listener(ports[1]):
-                    task_status.started()
-                    await thaw.wait()
-
-            await nursery.start(ice)
-            yield cluster
-        nursery.cancel_scope.cancel()
-
-
-def attempts(caplog: pytest.LogCaptureFixture) -> int:
-    return sum("to take over failed" in record.getMessage() for record in caplog.records)
-
-
-async def test_the_port_of_a_frozen_server_is_waited_for_and_never_passed_over(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """DECISION 2."""
-    ports, thaw = use_range(monkeypatch, 3), trio.Event()
-    async with frozen(monkeypatch, caplog, ports, thaw=thaw) as cluster:
-        await eventually(lambda: attempts(caplog) >= 3)
-        assert cluster.roles.role is Role.PROMOTING
-        assert cluster.info()["mode"] == "promoting"
-        thaw.set()
-        await became(cluster, Role.SERVER)
-        assert cluster.info()["port"] == ports[1]
-
-
-async def test_a_frozen_server_beside_a_live_one_is_left_for_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    ports, thaw = use_range(monkeypatch, 3), trio.Event()
-    async with frozen(monkeypatch, caplog, ports, thaw=thaw) as cluster:
-        await eventually(lambda: attempts(caplog) >= 1)
-        async with open_hub(RelayConfig(port=ports[2])):
-            await became(cluster, Role.CLIENT)
-            assert cluster.info()["port"] == ports[2]
-
-
-async def test_calls_are_bounded_while_the_server_is_frozen(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """B26: before the grace time is over, and after it."""
-    grace(monkeypatch, 0.8)
-    ports, thaw = use_range(monkeypatch, 3), trio.Event()
-    async with frozen(monkeypatch, caplog, ports, thaw=thaw) as cluster, trio.open_nursery() as nursery:
-        changes = list[Change]()
-        nursery.start_soon(record, cluster, changes)
-        assert names(cluster) == ["a"]
-        for _ in range(2):
-            with pytest.raises(NotSent), trio.fail_after(3):
-                await cluster.call("a", EMPTY)
-            with pytest.raises(NotSent):
-                cluster.refresh("https://a.example")
-            await eventually(lambda: names(cluster) == [])
-        assert cluster.roles.role is Role.PROMOTING
-        await eventually(lambda: changes)
-        await trio.testing.wait_all_tasks_blocked(0.03)
-        assert len(changes) == 1
-        assert not cluster.open_in_browser("https://a.example")
-        nursery.cancel_scope.cancel()
-
-
-async def test_after_the_last_attempt_a_relay_stops_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("trio_relay.core.roles.MAX_ATTEMPTS", 2)
-    ports, thaw = use_range(monkeypatch, 3), trio.Event()
-    async with frozen(monkeypatch, caplog, ports, thaw=thaw) as cluster:
-        await became(cluster, Role.STOPPED)
-        assert names(cluster) == []
-        with pytest.raises(NotSent), trio.fail_after(3):
-            await cluster.call("a", EMPTY)
-        assert [record.levelname for record in caplog.records].count("ERROR") == 1
-
-
 async def test_a_relay_client_of_a_server_that_took_over_sees_the_kept_tools(nursery: trio.Nursery) -> None:
     config = fixed()
     server = await nursery.start(Member.run, config)
     client = (await nursery.start(Member.run, config)).cluster
     async with tab_with(config.port, "aa11", "a.b"):
-        await eventually(lambda: names(client) == ["a_b"])
+        await lists(client, "a_b")
         await server.leave()
     await became(client, Role.SERVER)
     async with open_peer(config.port) as peer:

@@ -161,16 +161,20 @@ class Hub:
         limit: float | None = None,
     ) -> Awaitable[CallResult]:
         """See `ToolBackend.call`. `limit` is another caller's time limit in seconds; the shorter one counts."""
+        own = self.config.invoke_timeout
+        timeout = own if limit is None else limit if own is None else min(own, limit)
         source, tool = self.registry.resolve(name, target)
         if source.kept:
-            return self._call_when_back(name, args, target, on_progress, limit)
-        return self._send(name, source, tool, args, on_progress, limit)
+            return self._call_when_back(name, args, target, on_progress, timeout)
+        return self._send(name, source, tool, args, on_progress, timeout)
 
     async def _call_when_back(
-        self, name: str, args: Raw, target: Target | None, on_progress: OnProgress | None, limit: float | None
+        self, name: str, args: Raw, target: Target | None, on_progress: OnProgress | None, timeout: float | None
     ) -> CallResult:
-        source, tool = await self._present(name, target)
-        return await self._send(name, source, tool, args, on_progress, limit)
+        begun = trio.current_time()
+        source, tool = await self._present(name, target, begun + (float("inf") if timeout is None else timeout))
+        left = None if timeout is None else timeout - (trio.current_time() - begun)
+        return await self._send(name, source, tool, args, on_progress, left, timeout)
 
     def _send(
         self,
@@ -179,8 +183,10 @@ class Hub:
         tool: ToolDef,
         args: Raw,
         on_progress: OnProgress | None,
-        limit: float | None,
+        left: float | None,
+        timeout: float | None = None,
     ) -> Exchange:
+        """Send a call that has `left` seconds, of `timeout` if waiting took some."""
         check_arguments(name, tool, args)
         way = Way(
             source_id=source.source_id,
@@ -188,24 +194,22 @@ class Hub:
             frame=lambda call_id, left: browser.invoke(call_id, tool.name, args, left),
             cancel=browser.cancel,
         )
-        own = self.config.invoke_timeout
-        timeout = own if limit is None else limit if own is None else min(own, limit)
         return Exchange(
             self.pending,
             way,
             tool,
             args,
-            timeout=timeout,
+            timeout=left,
             patience=0,
-            timed_out=lambda sent: _timed_out(sent, timeout),
+            timed_out=lambda sent: _timed_out(sent, timeout or left),
             on_progress=on_progress,
             ended=self._call_ended.ring,
         )
 
-    async def _present(self, name: str, target: Target | None) -> tuple[Source, ToolDef]:
-        """Where a call goes; one to a kept tool waits for its tab until the grace time ends."""
+    async def _present(self, name: str, target: Target | None, until: float) -> tuple[Source, ToolDef]:
+        """Where a call goes; one to a kept tool waits for its tab until the grace time or its own time ends."""
         found = self.registry.resolve(name, target)
-        with trio.move_on_at(self._grace_until):
+        with trio.move_on_at(min(self._grace_until, until)):
             while found[0].kept:
                 await self._bell.wait()
                 found = self.registry.resolve(name, target)
