@@ -152,3 +152,21 @@ def test_the_other_frames_are_what_the_protocol_says() -> None:
     assert json.loads(browser.open_url("https://a/")) == {"type": "open", "url": "https://a/"}
     rejected = json.loads(encode(browser.HelloRejected("invalid-hello", "why")))
     assert rejected == {"type": "hello/rejected", "reason": "invalid-hello", "message": "why"}
+
+
+def test_a_tool_that_nests_too_deeply_to_be_read_costs_that_tool_alone() -> None:
+    deep = b'{"name":"deep","inputSchema":{"x":"]]}\\"","y":' + b"[" * 3000 + b"]" * 3000 + b"}}"
+    data = b'{"type":"tools/list","tools":[{"name":"a [x]"},' + deep + b',{"name":"b"},' + deep + b"]}"
+    frame = browser.decode_frame(data)
+    assert isinstance(frame, browser.ToolsList)
+    items = [bytes(item) for item in browser.decode_tools(frame.tools)]
+    assert items[0] == b'{"name":"a [x]"}'
+    assert items[2] == b'{"name":"b"}'
+    assert len(items) == 4
+    assert items[1] in (b"null", deep)  # newer interpreters read deeper
+
+
+def test_a_result_that_nests_too_deeply_is_not_changed_into_another() -> None:
+    data = b'{"type":"result","callId":"c","result":{"content":' + b"[" * 200_000 + b"]" * 200_000 + b"}}"
+    with pytest.raises(Malformed, match="nested too deeply"):
+        browser.decode_frame(data)

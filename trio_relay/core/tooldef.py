@@ -21,7 +21,7 @@ MAX_NAME_CHARS = 1024
 """Limits per tab (docs/decisions.md, 12): a page may not fill a client's context or our memory."""
 
 MAX_DEPTH = 150
-"""Deepest nesting of a definition: a list of tools that nests 202 deep is dropped by the Python client."""
+"""Deepest nesting of a definition: a list of tools that nests 201 deep is dropped by the Python client."""
 
 NO_SCHEMA = b'{"type":"object","properties":{}}'
 

@@ -22,7 +22,7 @@ MAX_LINE = (10 << 20) - (64 << 10)
 and the beginning of the next line counts."""
 
 MAX_DEPTH = 200
-"""Deepest nesting of a line. The Python client drops a line that nests 202 deep without a word, and its call hangs
+"""Deepest nesting of a line. The Python client drops a line that nests 201 deep without a word, and its call hangs
 (measured; its JSON parser's recursion limit)."""
 
 PAGE_BYTES = 4 << 20

@@ -91,10 +91,13 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
                 },
                 "args": {"type": "object", "description": "The tool's arguments."},
                 "sourceId": {
-                    "type": ["string", "integer"],
+                    "anyOf": [{"type": "string"}, {"type": "integer"}],
                     "description": "Call it in this source (from webmcp_list_sources), or else in this tab id.",
                 },
-                "requestTabId": {"type": ["string", "integer"], "description": "Call it in this tab id, nowhere else."},
+                "requestTabId": {
+                    "anyOf": [{"type": "string"}, {"type": "integer"}],
+                    "description": "Call it in this tab id, nowhere else.",
+                },
             },
             "required": ["toolName"],
         },

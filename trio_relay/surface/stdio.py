@@ -7,6 +7,7 @@ and nothing else in the process can reach stdout while `take_over_stdio` is acti
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -234,6 +235,27 @@ class _Line:
         self.done = trio.Event()
 
 
+def _unread_bytes(fd: int) -> int:
+    """What waits at the other end of a pipe or socket pair we write to; 0 where the system does not tell."""
+    if sys.platform == "win32":
+        return 0
+    import fcntl
+    import termios
+
+    try:
+        mode = os.fstat(fd).st_mode
+        # TypeScript clients hand socket pairs to their servers, Python ones pipes.
+        if stat.S_ISSOCK(mode):
+            answer = fcntl.ioctl(fd, termios.TIOCOUTQ, b"\0\0\0\0")
+        elif stat.S_ISFIFO(mode):
+            answer = fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0")
+        else:
+            return 0
+    except OSError:
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
+
+
 class LineWriter:
     """The only writer of stdout. Lines go out whole, in order, however many tasks write.
 
@@ -296,6 +318,10 @@ class LineWriter:
             self.broken = True
             raise trio.BrokenResourceError("stdout is closed") from None
         return view[sent:]
+
+    def has_unread(self) -> bool:
+        """Whether the client has yet to read some of what is out. False where the system does not tell."""
+        return self._fd is not None and _unread_bytes(self._fd) > 0
 
     async def wait_room(self) -> None:
         """Return once a client that does not read has at most `MAX_QUEUED` bytes waiting."""

@@ -6,12 +6,13 @@ wrong optional member never costs the frame. docs/protocol.md describes every fr
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from trio_relay.wire.codec import Maybe, decode, decode_spliceable, encode
+from trio_relay.wire.codec import Malformed, Maybe, decode, decode_spliceable, encode
 
 SUBPROTOCOLS = ("webmcp.v1", "webmcp-discovery.v1")
 SERVICE_NAMES = ("webmcp-extension-relay", "webmcp-local-relay")
@@ -86,6 +87,15 @@ class HelloRejected(Struct, tag_field="type", tag="hello/rejected", frozen=True)
     message: str
 
 
+MAX_SALVAGED = 4 << 20
+"""Longest frame, in bytes, that is searched for the one item that cannot be read."""
+
+ITEM_DEPTH = 3  # of an item of a frame's list: {"tools":[item]}
+READABLE_DEPTH = 300
+"""Nesting that is certainly decoded (msgspec gives up at the interpreter's recursion limit, 1,000 by default)."""
+
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+
 HELLO_ACCEPTED = b'{"type":"hello/accepted"}'
 PING = b'{"type":"ping"}'
 RELOAD = b'{"type":"reload"}'
@@ -101,7 +111,35 @@ def decode_frame(data: bytes) -> BrowserFrame:
     Raises:
         Malformed: not JSON, no object, or an unknown `type`.
     """
-    return decode_spliceable(_frames, data)
+    try:
+        return decode_spliceable(_frames, data)
+    except Malformed as error:
+        if not error.too_deep or len(data) > MAX_SALVAGED:
+            raise
+        frame = decode_spliceable(_frames, _without_deep_items(data))
+        if isinstance(frame, ToolsList | ToolsChanged):
+            return frame
+        raise
+
+
+def _without_deep_items(data: bytes) -> bytes:
+    """The frame with each item of its lists that nests too deeply to be read replaced by null."""
+    parts: list[bytes] = []
+    depth = start = kept = 0
+    deep = False
+    for token in _TOKENS.finditer(data):
+        mark = token.group()
+        if mark in (b"[", b"{"):
+            depth += 1
+            if depth == ITEM_DEPTH:
+                start, deep = token.start(), False
+            deep = deep or depth > READABLE_DEPTH
+        elif mark in (b"]", b"}"):
+            if depth == ITEM_DEPTH and deep:
+                parts += [data[kept:start], b"null"]
+                kept = token.end()
+            depth -= 1
+    return b"".join((*parts, data[kept:]))
 
 
 def decode_tools(tools: Maybe) -> list[Raw]:

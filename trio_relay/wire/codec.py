@@ -38,11 +38,17 @@ _FOLDS = 8
 
 
 class Malformed(ValueError):
-    """The bytes are not a JSON text of the expected shape. `is_json` tells which of the two it was."""
+    """The bytes are not a JSON text of the expected shape.
 
-    def __init__(self, reason: str, *, is_json: bool) -> None:
+    Attributes:
+        is_json: Whether they are JSON at all.
+        too_deep: Whether they nest too deeply to be read.
+    """
+
+    def __init__(self, reason: str, *, is_json: bool, too_deep: bool = False) -> None:
         super().__init__(reason)
         self.is_json = is_json
+        self.too_deep = too_deep
 
 
 def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
@@ -61,7 +67,7 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
         # The decoder stops at the first wrong type, whatever follows.
         raise Malformed(str(error), is_json=_is_json(data)) from None
     except RecursionError:
-        raise Malformed("JSON is nested too deeply", is_json=True) from None
+        raise Malformed("JSON is nested too deeply", is_json=True, too_deep=True) from None
     except msgspec.DecodeError as error:
         if _LONE_SURROGATE_HINT.search(data) is not None:
             mended = mend_surrogates(data)
