@@ -18,6 +18,7 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, WebSocketReque
 from tests.helpers import PATIENCE, FakeTab, open_tab
 from trio_relay.config import RelayConfig
 from trio_relay.core.backend import Change, Target, ToolBackend
+from trio_relay.core.results import CallResult
 from trio_relay.core.roles import Role
 from trio_relay.links.peer import join
 from trio_relay.links.socket import connect
@@ -284,3 +285,8 @@ def text_of(result: dict[str, Any]) -> str:
 def error_of(result: dict[str, Any]) -> str:
     assert result["isError"], result
     return text_of(result)
+
+
+async def calling(backend: ToolBackend, name: str, args: Raw) -> CallResult:
+    """A call as a task of its own."""
+    return await backend.call(name, args)

@@ -15,6 +15,7 @@ from tests.helpers import FakeTab, open_tab, text_result
 from tests.relay.ends import (
     EMPTY,
     became,
+    calling,
     eventually,
     free_range,
     grace,
@@ -269,7 +270,7 @@ async def test_a_call_made_before_anybody_has_taken_over_is_carried_out(nursery:
         await first.vanish()
         await eventually(lambda: client.roles.role is not Role.CLIENT)
         # The same server is there again: it is rejoined.
-        nursery.start_soon(client.call, "a", EMPTY)
+        nursery.start_soon(calling, client, "a", EMPTY)
         await first.answer(await first.frame("relay/invoke"), "x")
         assert client.roles.role is Role.CLIENT
         assert first.joined >= 2

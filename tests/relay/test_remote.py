@@ -13,7 +13,7 @@ import trio
 from msgspec import Raw
 
 from tests.helpers import FakeTab, open_tab, text_result
-from tests.relay.ends import EMPTY, eventually, open_remote, shown, text
+from tests.relay.ends import EMPTY, calling, eventually, open_remote, shown, text
 from trio_relay.config import RelayConfig
 from trio_relay.core.backend import Target, ToolBackend
 from trio_relay.core.pending import Progress
@@ -148,7 +148,7 @@ async def test_a_cancelled_caller_stops_the_tab(hub: Hub) -> None:
     async with tab_with(hub.port, "t1", "slow") as tab, open_remote(hub.port) as remote:
         await shown(remote, "slow")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(remote.call, "slow", EMPTY)
+            nursery.start_soon(calling, remote, "slow", EMPTY)
             invoke = await tab.expect("invoke")
             nursery.cancel_scope.cancel()
         cancel = await tab.expect("cancel")
@@ -162,7 +162,7 @@ async def test_a_thousand_cancelled_calls_leave_both_tables_empty(hub: Hub) -> N
         await shown(remote, "slow")
         async with trio.open_nursery() as nursery:
             for _ in range(1000):
-                nursery.start_soon(remote.call, "slow", EMPTY)
+                nursery.start_soon(calling, remote, "slow", EMPTY)
             invoked = [(await tab.expect("invoke"))["callId"] for _ in range(1000)]
             nursery.cancel_scope.cancel()
         cancelled = [(await tab.expect("cancel"))["callId"] for _ in range(1000)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from tests.relay.ends import EMPTY, open_remote, plain_tools, serve_by_hand, shown, text
+from tests.relay.ends import EMPTY, calling, open_remote, plain_tools, serve_by_hand, shown, text
 from trio_relay.config import RelayConfig
 from trio_relay.core.backend import Target
 from trio_relay.errors import NotSent, SourceLost, TimedOut
@@ -25,12 +25,12 @@ async def test_a_plain_old_server_is_used_without_our_additions() -> None:
         (row,) = remote.sources()
         assert (row.source_id, row.tab_id) == ("s-a", "t-a")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(remote.call, "a", EMPTY)
+            nursery.start_soon(calling, remote, "a", EMPTY)
             invoke = await server.frame("relay/invoke")
             assert invoke.keys() == {"type", "callId", "toolName", "args"}
             await server.answer(invoke, "x")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(remote.call, "a", EMPTY)
+            nursery.start_soon(calling, remote, "a", EMPTY)
             await server.frame("relay/invoke")
             nursery.cancel_scope.cancel()
         with pytest.raises(NotSent):
@@ -46,7 +46,7 @@ async def test_a_server_that_says_only_tools_is_enough() -> None:
         assert [tool.name for tool in remote.tools()] == ["a"]
         assert remote.sources() == []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(remote.call, "a", EMPTY)
+            nursery.start_soon(calling, remote, "a", EMPTY)
             await server.answer(await server.frame("relay/invoke"), "x")
 
 

@@ -17,9 +17,6 @@ from trio_relay.wire.codec import Malformed
 
 logger = logging.getLogger(__name__)
 
-JOIN_S = 0.75
-"""Seconds a relay has to prove itself after the handshake; the number other relays use."""
-
 PING_S = 15.0
 SILENT_S = 25.0
 """Between pings, and without any sign of life before a server is lost; the heartbeat of browser sockets."""
@@ -48,14 +45,20 @@ class PeerLink:
         self.first = first
         self.outbox = Outbox(socket)
 
-    async def run(self, deliver: Callable[[peer.ServerFrame], None]) -> Closed:
-        """Hand the server's frames to `deliver` until the link is lost; returns how."""
+    async def run(
+        self, deliver: Callable[[peer.ServerFrame], None], unreadable: Callable[[bytes, str], None]
+    ) -> Closed:
+        """Hand the server's frames to `deliver` (or to `unreadable`, with the reason) until the link is lost.
+
+        Returns:
+            How it was lost.
+        """
 
         def message(data: bytes) -> None:
             try:
                 deliver(peer.decode_server_frame(data))
             except Malformed as error:
-                logger.debug("a frame of the relay server is ignored: %s", error)
+                unreadable(data, str(error))
 
         closed: Closed | None = None
         try:

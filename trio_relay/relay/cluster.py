@@ -58,7 +58,6 @@ class Cluster:
         self._heartbeat = heartbeat
         self._backend: Hub | Remote | None = None
         self._registry = Registry()  # what is shown while there is no backend
-        self._keeping = False  # whether `_registry` still has the tools of a lost server
         self._grace_until = 0.0
         self._last_port: int | None = None
         self._switched = Bell()
@@ -68,8 +67,11 @@ class Cluster:
 
     # -- roles
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, timers: trio.Nursery, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Be client or server, whichever is needed, until cancelled.
+
+        Args:
+            timers: Where the end of a grace time is waited for.
 
         Raises:
             PortTaken: at the start, when there is neither a relay to join nor a port to bind.
@@ -89,7 +91,7 @@ class Cluster:
                     if not started:
                         started = True
                         task_status.started()
-                    await self._follow(remote)
+                    await self._follow(remote, timers)
                     failed = 0
                     await trio.sleep(random.random() * JITTER_S)
                     continue
@@ -110,7 +112,7 @@ class Cluster:
             else:
                 self.roles.step(Event.FAILED)
                 logger.debug("attempt %d to take over failed; the next in %.1f s", failed, delay)
-                await self._wait_grace(delay)
+                await trio.sleep(delay)
 
     def _become(self, event: Event, backend: Hub | Remote, port: int) -> None:
         self.roles.step(event)
@@ -121,27 +123,24 @@ class Cluster:
             logger.info("joined the relay on port %d: it owns the browser's connections", port)
         self._switched.ring()
 
-    async def _follow(self, remote: Remote) -> None:
+    async def _follow(self, remote: Remote, timers: trio.Nursery) -> None:
         """Be a client until the server is lost; then show its last list for the grace time."""
         try:
             closed = await remote.run()
         finally:
             self._registry, self._backend = remote.registry, None
-            self._keeping = True
             self._grace_until = trio.current_time() + GRACE_S
         self.roles.step(Event.LOST)
         logger.info("the relay server is gone (%s); taking over", closed)
         self._switched.ring()
+        timers.start_soon(self._end_grace, self._grace_until)
 
-    async def _wait_grace(self, delay: float) -> None:
-        """Wait, and forget the lost server's tools on the way when their time is over."""
-        until = trio.current_time() + delay
-        if self._keeping and self._grace_until <= until:
-            await trio.sleep_until(max(trio.current_time(), self._grace_until))
-            self._keeping = False
+    async def _end_grace(self, until: float) -> None:
+        """Forget the lost server's tools when their time is over; a new server has taken them over before."""
+        await trio.sleep_until(until)
+        if self._backend is None and until == self._grace_until:
             self._registry = Registry()
             self._switched.ring()
-        await trio.sleep_until(until)
 
     def _give_up(self) -> None:
         self.roles.step(Event.EXHAUSTED)
@@ -315,7 +314,7 @@ async def open_cluster(
     cluster = Cluster(config, cache or PortCache(None), heartbeat)
     with single_errors():
         async with trio.open_nursery() as nursery:
-            await nursery.start(cluster.run)
+            await nursery.start(cluster.run, nursery)
             try:
                 yield cluster
             finally:

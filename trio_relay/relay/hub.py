@@ -21,6 +21,7 @@ from trio_relay.core.tooldef import ToolDef
 from trio_relay.errors import NotSent, RelayError, SourceLost, SourceNotFound, TimedOut
 from trio_relay.links.listener import RELAY_SUBPROTOCOL, Accepted, bind, listen, port_of
 from trio_relay.links.outbox import Outbox
+from trio_relay.links.socket import single_errors
 from trio_relay.links.source import Heartbeat, serve_source
 from trio_relay.relay.changes import Bell
 from trio_relay.relay.exchange import Exchange, Way, check_arguments
@@ -309,5 +310,6 @@ async def open_hub(config: RelayConfig, heartbeat: Heartbeat | None = None) -> A
     Raises:
         PortTaken: on entry.
     """
-    async with serve_hub(await bind(config.host, config.port), config, heartbeat) as hub:
-        yield hub
+    with single_errors():
+        async with serve_hub(await bind(config.host, config.port), config, heartbeat) as hub:
+            yield hub

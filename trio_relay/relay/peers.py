@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 from msgspec import Raw, UnsetType
 
+from trio_relay.config import MAX_INVOKE_TIMEOUT_MS
 from trio_relay.core.backend import SourceView, Target
 from trio_relay.core.pending import Progress
 from trio_relay.core.results import CallResult, error_result, first_byte
@@ -18,7 +19,7 @@ from trio_relay.links.socket import Closed, Socket
 from trio_relay.relay.changes import COALESCE_S
 from trio_relay.relay.exchange import send_now
 from trio_relay.wire import peer
-from trio_relay.wire.codec import Malformed, encode
+from trio_relay.wire.codec import Malformed, encode, find_call_id
 
 if TYPE_CHECKING:
     from trio_relay.relay.hub import Hub
@@ -64,7 +65,11 @@ class PeerClient:
         try:
             frame = peer.decode_client_frame(data)
         except Malformed as error:
-            logger.debug("relay client %s: a frame is ignored: %s", self._remote, error)
+            logger.debug("relay client %s: a frame cannot be read: %s", self._remote, error)
+            call_id = find_call_id(data)
+            if call_id is not None:  # an invoke is always answered
+                refusal = error_result(f"The relay that owns the browser cannot read the call: {error}.")
+                self._put(peer.result(call_id, refusal.json))
             return
         match frame:
             case peer.RelayHello():
@@ -95,7 +100,9 @@ class PeerClient:
             raise InvalidArguments("The arguments of a tool must be an object.")
         args = frame.args if kind == b"{" and not isinstance(frame.args, UnsetType) else NO_ARGUMENTS
         target = Target(frame.sourceId, frame.requestTabId)
-        limit = None if frame.deadlineMs is None else max(0.001, frame.deadlineMs / 1000)
+        limit = (
+            None if frame.deadlineMs is None else min(max(0.001, frame.deadlineMs / 1000), MAX_INVOKE_TIMEOUT_MS / 1000)
+        )
 
         def report(progress: Progress) -> None:
             if "progress" in self._features:

@@ -15,13 +15,14 @@ from trio_relay.core.pending import OnProgress, PendingCalls, Progress
 from trio_relay.core.registry import Registry, Source, source_prefix
 from trio_relay.core.results import CallResult
 from trio_relay.core.tooldef import ToolDef, ToolRefused, parse_tool
-from trio_relay.errors import NotSent, RelayError, SourceLost, SourceNotFound, TimedOut
+from trio_relay.errors import NotSent, RelayError, ResultRefused, SourceLost, SourceNotFound, TimedOut
 from trio_relay.links.peer import PeerLink
 from trio_relay.links.socket import Closed
 from trio_relay.relay.changes import Bell
 from trio_relay.relay.exchange import Exchange, Way, check_arguments
 from trio_relay.relay.urls import origin_of
 from trio_relay.wire import peer
+from trio_relay.wire.codec import find_call_id
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Remote:
         """Follow the server until the link is lost; every pending call then fails at once."""
         closed = Closed(1001, "leaving", ours=True)
         try:
-            closed = await self._link.run(self._frame)
+            closed = await self._link.run(self._frame, self._unreadable)
         finally:
             self._lost = True
             error = SourceLost(
@@ -81,6 +82,13 @@ class Remote:
                 self.pending.progress(LINK, frame.callId, Progress(bytes(frame.progress), total, message))
             case peer.ServerHello():
                 pass
+
+    def _unreadable(self, data: bytes, why: str) -> None:
+        """A frame that cannot be read still says, most of the time, which call it was meant to answer."""
+        logger.debug("a frame of the relay server cannot be read: %s", why)
+        call_id = find_call_id(data)
+        if call_id is not None:
+            self.pending.settle(LINK, call_id, ResultRefused(f"The answer cannot be read: {why[:200]}."))
 
     def _mirror(self, snapshot: peer.Tools) -> None:
         """Build the registry the snapshot describes. The same list gives the same fingerprints as before."""

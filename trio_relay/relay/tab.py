@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -23,7 +22,7 @@ from trio_relay.errors import ResultRefused, SourceLost
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import Closed
 from trio_relay.wire import browser
-from trio_relay.wire.codec import Malformed, Maybe, as_text, is_null
+from trio_relay.wire.codec import Malformed, Maybe, as_text, find_call_id, is_null
 
 if TYPE_CHECKING:
     from trio_relay.relay.hub import Hub
@@ -37,7 +36,6 @@ MAX_ICON_CHARS = 4_096
 """Longest members of a hello, in characters: ids and URLs above it are refused, titles cut, icons left out."""
 
 _RETRY = "The tool may have run: look at what it did, and call webmcp_list_tools, before you try again."
-_CALL_ID = re.compile(rb'"callId"\s*:\s*"([^"\\]{1,100})"')
 
 
 class Tab:
@@ -159,10 +157,10 @@ class Tab:
     def unreadable(self, data: bytes, why: str) -> None:
         """A frame that cannot be read still says, most of the time, which call it was meant to answer."""
         self._warn(f"unreadable-{why[:40]}", f"a message that cannot be read is ignored ({why[:200]})")
-        match = _CALL_ID.search(data, 0, 4_096) or _CALL_ID.search(data, max(0, len(data) - 4_096))
-        if match is not None:
+        call_id = find_call_id(data)
+        if call_id is not None:
             error = ResultRefused(f"The page's answer cannot be read: {why[:200]}.")
-            self._hub.pending.settle(self.source_id, match.group(1).decode(errors="replace"), error)
+            self._hub.pending.settle(self.source_id, call_id, error)
 
     def gone(self, closed: Closed) -> None:
         log = logger.info if self.accepted else logger.debug

@@ -189,6 +189,13 @@ def _overflows(value: object) -> bool:
     return False
 
 
+def find_call_id(data: bytes) -> str | None:
+    """The `callId` of a frame that cannot be decoded, if one can be seen near its beginning or end."""
+    match = _CALL_ID.search(data, 0, 4_096) or _CALL_ID.search(data, max(0, len(data) - 4_096))
+    return None if match is None else match.group(1).decode(errors="replace")
+
+
+_CALL_ID = re.compile(rb'"callId"\s*:\s*"([^"\\]{1,100})"')
 _STRING = msgspec.json.Decoder(str)
 
 
