@@ -45,3 +45,10 @@ async def client(hub: Hub, nursery: trio.Nursery) -> LineClient:
     session = Session(hub, theirs, LineWriter(theirs), hub.config.max_payload)
     nursery.start_soon(session.run, SdkServer(session))
     return LineClient(ours.send_stream, ours.receive_stream)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests have measured (`record_property`)."""
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{report.nodeid}: {name}: {value}")

@@ -15,7 +15,7 @@ from tests.hubs import next_json
 from trio_relay.config import RelayConfig
 from trio_relay.errors import PortTaken
 from trio_relay.links import socket as socket_module
-from trio_relay.links.listener import host_allowed
+from trio_relay.links.listener import bind, host_allowed, is_free, port_of
 from trio_relay.relay.hub import Hub, open_hub
 
 
@@ -300,3 +300,12 @@ async def test_ipv6_loopback_is_served() -> None:
             raw = RawSocket(stream)
             assert "101" in await raw.upgrade(f"Origin: {EXTENSION}", host=f"[::1]:{hub.port}")
             assert (await next_json(raw, "server-hello"))["host"] == "::1"
+
+
+async def test_whether_a_port_is_free_is_told_without_keeping_it() -> None:
+    (listener,) = await bind("127.0.0.1", 0)
+    port = port_of([listener])
+    assert not is_free("127.0.0.1", port)
+    await listener.aclose()
+    assert is_free("127.0.0.1", port)
+    assert is_free("127.0.0.1", port)

@@ -311,3 +311,12 @@ async def _no_port(host: str, port: int) -> Any:
 
 def _no_relay(*_: object, **__: object) -> AbstractAsyncContextManager[PeerLink]:
     raise NotJoined("nobody listens", free=True)
+
+
+async def test_where_closed_ports_refuse_slowly_a_free_one_is_known_without_connecting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trio_relay.relay.cluster.REFUSES_SLOWLY", True)
+    ports = use_range(monkeypatch, 3)
+    async with open_cluster(within(ports)) as first, open_cluster(within(ports)) as second:
+        assert (role(first), role(second)) == (Role.SERVER, Role.CLIENT)

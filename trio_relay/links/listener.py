@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import socket
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -60,6 +62,19 @@ async def bind(host: str, port: int) -> list[trio.SocketListener]:
     return listeners
 
 
+def is_free(host: str, port: int) -> bool:
+    """Whether the port could be bound just now; nothing is kept of it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as trial:
+        if sys.platform == "win32":
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        try:
+            trial.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
 def port_of(listeners: list[trio.SocketListener]) -> int:
     port: int = listeners[0].socket.getsockname()[1]
     return port
@@ -79,8 +94,8 @@ async def _serve(stream: trio.SocketStream, *, config: RelayConfig, handler: Han
         await trio.aclose_forcefully(stream)
         return
     try:
-        async with handshake(stream, max_message=config.max_payload) as (socket, request):
-            host = socket.frames.request.host if socket.frames.request is not None else ""
+        async with handshake(stream, max_message=config.max_payload) as (ws, request):
+            host = ws.frames.request.host if ws.frames.request is not None else ""
             if config.is_loopback and not host_allowed(host, config.host):
                 # DNS rebinding: a web page whose name resolves to this machine.
                 logger.warning("%s asked for host %r; refused (403)", remote, host[:100])
@@ -91,10 +106,10 @@ async def _serve(stream: trio.SocketStream, *, config: RelayConfig, handler: Han
             chosen = next((name for name in offered if name in (*SUBPROTOCOLS, RELAY_SUBPROTOCOL)), None)
             await request.accept(subprotocol=chosen)
             origin = None if not origins else origins[0] if len(origins) == 1 else "null"
-            accepted = Accepted(socket, chosen or SUBPROTOCOLS[0], origin, remote)
+            accepted = Accepted(ws, chosen or SUBPROTOCOLS[0], origin, remote)
             if accepted.subprotocol == RELAY_SUBPROTOCOL and origin is not None:
                 logger.warning("%s: a web page (%s) tried the relay protocol; refused", remote, origin[:100])
-                await socket.close(1008, "the relay protocol is not for web pages")
+                await ws.close(1008, "the relay protocol is not for web pages")
                 return
             await handler(accepted)
     except* Closed as closed:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import trio
@@ -22,7 +23,7 @@ from trio_relay.core.registry import Registry
 from trio_relay.core.results import CallResult
 from trio_relay.core.roles import Event, Role, Roles, retry_delay
 from trio_relay.errors import NotSent, PortTaken
-from trio_relay.links.listener import bind
+from trio_relay.links.listener import bind, is_free
 from trio_relay.links.peer import NotJoined, PeerLink, join
 from trio_relay.links.socket import single_errors
 from trio_relay.links.source import Heartbeat
@@ -39,6 +40,12 @@ CACHED_SILENT_S = 3.0
 
 FRESH_S = 5.0
 """Seconds for a port that was free a moment ago and is taken now: that is a relay which is just starting."""
+
+REFUSES_SLOWLY = sys.platform == "win32"
+"""Windows tries a closed port for two seconds before it says so; whether it can be bound is known at once."""
+
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where to find a relay that is bound to every address."""
 
 JITTER_S = 0.05
 """Clients of a lost server try at once, but not in the same microsecond."""
@@ -169,8 +176,8 @@ class Cluster:
                 return problems
             if not verdict.free:
                 problems.add(port, str(verdict))
-                if verdict.silent and self.roles.role is Role.PROMOTING and port == self._last_port:
-                    return problems  # our server may be frozen: a second one beside it would split the browser
+                if verdict.silent and self._was_our_servers(port):
+                    return problems
                 continue
             try:
                 return await bind(config.host, port)
@@ -178,7 +185,13 @@ class Cluster:
                 if (link := await self._join(stack, port, FRESH_S)) is not None:
                     return link
                 problems.add(port, str(taken))
+                if self._was_our_servers(port):
+                    return problems
         return problems
+
+    def _was_our_servers(self, port: int) -> bool:
+        """Our server may be frozen: its port is waited for, as a second server beside it would split the browser."""
+        return self.roles.role is Role.PROMOTING and port == self._last_port
 
     async def _probe(self, ports: list[int], cached: int | None) -> dict[int, NotJoined | None]:
         """Look at all ports at once. None stands for a live relay."""
@@ -186,8 +199,11 @@ class Cluster:
 
         async def look(port: int) -> None:
             patience = CACHED_SILENT_S if port == cached else SILENT_S
+            if REFUSES_SLOWLY and is_free(self.config.host, port):
+                verdicts[port] = NotJoined("nobody listens", free=True)
+                return
             try:
-                async with join(self.config.host, port, max_payload=self.config.max_payload, patience=patience):
+                async with self._link_to(port, patience):
                     verdicts[port] = None
             except NotJoined as verdict:
                 verdicts[port] = verdict
@@ -199,12 +215,14 @@ class Cluster:
 
     async def _join(self, stack: AsyncExitStack, port: int, patience: float) -> PeerLink | None:
         try:
-            return await stack.enter_async_context(
-                join(self.config.host, port, max_payload=self.config.max_payload, patience=patience)
-            )
+            return await stack.enter_async_context(self._link_to(port, patience))
         except NotJoined as verdict:
             logger.debug("port %d could not be joined: %s", port, verdict)
             return None
+
+    def _link_to(self, port: int, patience: float) -> AbstractAsyncContextManager[PeerLink]:
+        host = WILDCARDS.get(self.config.host, self.config.host)
+        return join(host, port, max_payload=self.config.max_payload, patience=patience)
 
     # -- ToolBackend
 
