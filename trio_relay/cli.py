@@ -19,7 +19,6 @@ from trio_relay.config import (
     DEFAULT_INVOKE_TIMEOUT_MS,
     DEFAULT_MAX_PAYLOAD,
     DEFAULT_ORIGINS,
-    DEFAULT_PORT,
     DISCOVERY_PORTS,
     RelayConfig,
     parse_invoke_timeout,
@@ -55,35 +54,39 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="trio-relay",
         usage="trio-relay [options] | trio-relay demo",
-        description="Relays the WebMCP tools of open browser tabs to an MCP client on stdin and stdout.",
-        epilog="'trio-relay demo' shows the whole way without a browser. Docs: README.md.",
+        description="MCP server on stdin and stdout for the WebMCP tools of open browser tabs.",
+        epilog="'trio-relay demo' shows it at work without a browser.",
         allow_abbrev=False,
-        formatter_class=partial(argparse.HelpFormatter, max_help_position=30, width=100),
+        formatter_class=partial(argparse.HelpFormatter, max_help_position=26, width=80),
     )
     add = parser.add_argument
     add("command", nargs="?", help=argparse.SUPPRESS)
     add("--host", "-H", default=DEFAULT_HOST, help=f"address to bind for the browser (default: {DEFAULT_HOST})")
-    add("--port", "-p", metavar="PORT", help=f"port for the browser (default: {DEFAULT_PORT})")
+    add(
+        "--port",
+        "-p",
+        metavar="PORT",
+        help=f"the only port to use (default: one of {DISCOVERY_PORTS[0]} to {DISCOVERY_PORTS[-1]})",
+    )
     add(
         "--widget-origin",
         action="append",
         metavar="LIST",
-        help=f"browser origins that may offer tools, comma-separated; <scheme>://* allows a scheme "
-        f"(default: {','.join(DEFAULT_ORIGINS)})",
+        help=f"origins that may offer tools, comma-separated; '*' allows all (default: {','.join(DEFAULT_ORIGINS)})",
     )
     for alias in ORIGIN_ALIASES:
         add(alias, action="append", metavar="LIST", help="deprecated alias for --widget-origin")
-    add("--label", help="name of this relay, shown by browsers")
-    add("--workspace", help="name of your workspace, shown by browsers")
-    add("--relay-id", help="stable id of this relay, reported to browsers")
+    add("--label", metavar="NAME", help="name of this relay, shown by browsers")
+    add("--workspace", metavar="NAME", help="name of your workspace, shown by browsers")
+    add("--relay-id", metavar="ID", help="stable id of this relay, reported to browsers")
     add(
         "--invoke-timeout",
         metavar="MS",
-        help=f"milliseconds a tool may take, or 'none' (default: {DEFAULT_INVOKE_TIMEOUT_MS})",
+        help=f"ms a tool may take, or 'none' (default: {DEFAULT_INVOKE_TIMEOUT_MS})",
     )
     add("--max-payload", metavar="BYTES", help=f"largest WebSocket message in bytes (default: {DEFAULT_MAX_PAYLOAD})")
     add("--log-level", default="info", metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (default: info)")
-    add("--log-file", metavar="FILE", help="append log lines to FILE too (they always go to stderr)")
+    add("--log-file", metavar="FILE", help="append the log lines to FILE too, not only stderr")
     add("--version", action="version", version=f"trio-relay {__version__}")
     return parser
 
