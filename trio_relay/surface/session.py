@@ -161,11 +161,14 @@ class Session:
         if self._take_plain_call(line):
             return
         try:
-            envelope = decode(mcp.ENVELOPE, line)
+            await self._take_apart(line)
         except Malformed as error:
             code = mcp.INVALID_REQUEST if error.is_json else mcp.PARSE_ERROR
             await self._error(b"null", code, f"{error}"[:300])
-            return
+
+    async def _take_apart(self, line: bytes) -> None:
+        """Serve any line. Raises `Malformed`, before anything was done, for one that cannot be read."""
+        envelope = decode(mcp.ENVELOPE, line)
         method = as_text(envelope.method)
         has_id = not isinstance(envelope.id, UnsetType)
         request_id = bytes(envelope.id) if has_id else b"null"  # type: ignore[arg-type]
