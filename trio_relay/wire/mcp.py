@@ -104,8 +104,3 @@ def progress_line(token: bytes, progress: bytes, total: bytes | None, message: b
     if message is not None:
         parts += [b',"message":', message]
     return b"".join((*parts, b"}}\n"))
-
-
-def raw_bytes(raw: Maybe) -> bytes | None:
-    """The bytes of a member; None when it is absent."""
-    return None if isinstance(raw, UnsetType) else bytes(raw)
