@@ -311,3 +311,14 @@ async def _no_port(host: str, port: int) -> Any:
 
 def _no_relay(*_: object, **__: object) -> AbstractAsyncContextManager[PeerLink]:
     raise NotJoined("nobody listens", free=True)
+
+
+async def test_a_server_that_says_only_tools_gives_no_row_of_its_own() -> None:
+    """What stands for an unknown source inside is no tab for a client."""
+    only = {"type": "relay/tools", "tools": [{"name": "a"}]}
+    async with (
+        serve_by_hand(tools=only) as server,
+        open_cluster(RelayConfig(port=server.port, fixed_port=True)) as cluster,
+    ):
+        assert [tool.name for tool in cluster.tools()] == ["a"]
+        assert cluster.sources() == []
