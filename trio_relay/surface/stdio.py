@@ -141,7 +141,8 @@ def take_over_stdio() -> Iterator[tuple[int, int]]:
     finally:
         for fd, target, undo, was_blocking in zip((stdin, stdout), (0, 1), restore, blocking, strict=True):
             with suppress(OSError):
-                undo()
+                undo()  # not while the pipe holds more than its old size
+            with suppress(OSError):
                 if sys.platform != "win32":
                     os.set_blocking(fd, was_blocking)
                 os.dup2(fd, target)
