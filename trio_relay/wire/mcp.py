@@ -16,7 +16,6 @@ from trio_relay.wire.codec import Maybe, encode
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
 
 PROTOCOL_VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
