@@ -39,7 +39,7 @@ Handler = Callable[[Accepted], Awaitable[None]]
 
 
 async def bind(host: str, port: int) -> list[trio.SocketListener]:
-    """Bind the port on every address of `host`; with port 0, the same free port on all of them.
+    """Bind the port on every address of `host`; with port 0, a free one on the first of them.
 
     Raises:
         PortTaken: another program has it, or the address is not ours; one line that says what to do.
