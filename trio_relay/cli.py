@@ -1,4 +1,4 @@
-"""The command line: argv to settings, signals, exit codes. The only reader of argv and of the environment."""
+"""The command line: argv to settings, exit codes. The only reader of argv; no setting comes from the environment."""
 
 from __future__ import annotations
 

@@ -11,28 +11,49 @@ import time
 from typing import TextIO
 
 MAX_WAITING = 10_000
-"""Lines that may wait for a slow reader of stderr; more are dropped, and counted."""
+"""Lines that may wait for one slow stream; more are dropped, and counted."""
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 class PatientHandler(logging.Handler):
-    """Writes from a daemon thread of its own; `emit` never waits.
+    """Writes from a daemon thread per stream, so that one nobody reads holds up no other; `emit` never waits.
 
     Each record becomes one line: a page's words in it cannot start another.
     """
 
     def __init__(self, streams: list[TextIO]) -> None:
         super().__init__()
-        self._streams = streams
-        self._lines: queue.Queue[str] = queue.Queue(MAX_WAITING)
-        self._dropped = 0
-        threading.Thread(target=self._write, name="log", daemon=True).start()
+        self._outlets = [_Outlet(stream) for stream in streams]
 
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record)
         first, *rest = text.splitlines() or [""]
         line = "\n".join([_printable(first), *(f"  {_printable(more)}" for more in rest)]) + "\n"
+        for outlet in self._outlets:
+            outlet.put(line)
+
+    def settle(self, seconds: float) -> None:
+        """Give what was logged a little time to be written."""
+        until = time.monotonic() + seconds
+        while any(outlet.busy for outlet in self._outlets) and time.monotonic() < until:
+            time.sleep(0.005)
+
+
+class _Outlet:
+    """One stream, its thread, and the lines that wait for it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lines: queue.Queue[str] = queue.Queue(MAX_WAITING)
+        self._dropped = 0
+        threading.Thread(target=self._write, name="log", daemon=True).start()
+
+    @property
+    def busy(self) -> bool:
+        return self._lines.unfinished_tasks > 0
+
+    def put(self, line: str) -> None:
         try:
             self._lines.put_nowait(line)
         except queue.Full:
@@ -44,15 +65,8 @@ class PatientHandler(logging.Handler):
             if self._dropped:
                 line += f"({self._dropped} log lines were dropped: nobody read them)\n"
                 self._dropped = 0
-            for stream in self._streams:
-                _write_patiently(stream, line)
+            _write_patiently(self._stream, line)
             self._lines.task_done()
-
-    def settle(self, seconds: float) -> None:
-        """Give what was logged a little time to be written."""
-        until = time.monotonic() + seconds
-        while self._lines.unfinished_tasks and time.monotonic() < until:
-            time.sleep(0.005)
 
 
 def _printable(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import UNSET, Raw
 
-from trio_relay.core.pending import PendingCall, PendingCalls, Progress
+from trio_relay.core.pending import MAX_MESSAGE_CHARS, PendingCall, PendingCalls, Progress, read_progress
 from trio_relay.errors import RelayError, SourceLost
 
 
@@ -127,3 +127,9 @@ def test_the_table_is_empty_when_everybody_has_gone(pending: PendingCalls, calle
 def test_another_process_uses_other_call_ids(caller: Caller) -> None:
     first, second = (PendingCalls().open("s", caller.wake).call_id for _ in range(2))
     assert first != second
+
+
+def test_a_long_progress_message_is_cut_and_an_endless_number_is_none() -> None:
+    progress = read_progress(Raw(b"1.50"), Raw(b"9" * 100_000), Raw(b'"' + b"x" * 1_000_000 + b'"'))
+    assert progress == Progress(b"1.50", None, b'"' + b"x" * MAX_MESSAGE_CHARS + b'"')
+    assert read_progress(Raw(b"1" * 100_000), UNSET, UNSET) is None

@@ -9,6 +9,7 @@ import pty
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import tty
 from pathlib import Path
@@ -292,3 +293,23 @@ async def test_a_tab_reset_in_the_middle_leaves_the_process_alone(relay: RelayPr
             sock.close()
         with trio.fail_after(PATIENCE):
             await still_fine(relay)
+
+
+def test_a_pipe_too_full_to_be_made_small_again_is_handed_back_all_the_same() -> None:
+    program = (
+        "import os\n"
+        "from trio_relay.surface.stdio import take_over_stdio\n"
+        "before = os.fstat(1).st_ino\n"
+        "with take_over_stdio() as (_, out):\n"
+        "    os.set_blocking(out, False)\n"
+        "    os.write(out, b'x' * 500_000)\n"
+        "assert os.fstat(1).st_ino == before\n"
+        "assert os.get_blocking(1)\n"
+    )
+    read, write = os.pipe()
+    try:
+        done = subprocess.run([sys.executable, "-c", program], stdout=write, check=False, timeout=PATIENCE)
+    finally:
+        os.close(read)
+        os.close(write)
+    assert done.returncode == 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -158,3 +160,34 @@ async def test_a_tab_that_comes_back_to_life_gets_its_calls(nursery: trio.Nurser
         nursery.start_soon(tab.serve, lambda invoke: {"content": [], "structuredContent": {"n": invoke["args"]["n"]}})
         assert [(await call.result())["structuredContent"]["n"] for call in calls] == list(range(60))
         nursery.cancel_scope.cancel()
+
+
+async def test_a_tab_that_never_stops_sending_stops_nobody_else(nursery: trio.Nursery) -> None:
+    """Its frames are always there to be read, so reading them never waits."""
+    async with open_hub(RelayConfig(port=0)) as hub:
+        raw = await trio.open_tcp_stream("127.0.0.1", hub.port)
+        await join(RawSocket(raw), "t1", "f")
+        await wait_listed(hub, "f")
+        frames = client_frame(b'{"type":"pong"}') * 20_000
+        end = time.perf_counter() + 1.0
+
+        def flood() -> None:
+            with socket.socket(fileno=os.dup(raw.socket.fileno())) as sender:
+                sender.setblocking(True)
+                while time.perf_counter() < end:
+                    sender.sendall(frames)
+
+        sent = trio.Event()
+
+        async def run_flood() -> None:
+            await trio.to_thread.run_sync(flood)
+            sent.set()
+
+        nursery.start_soon(run_flood)
+        longest, last = 0.0, time.perf_counter()
+        while not sent.is_set():
+            await trio.sleep(0.01)
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+        assert longest < 0.5
+        await raw.aclose()

@@ -320,3 +320,14 @@ async def test_where_closed_ports_refuse_slowly_a_free_one_is_known_without_conn
     ports = use_range(monkeypatch, 3)
     async with open_cluster(within(ports)) as first, open_cluster(within(ports)) as second:
         assert (role(first), role(second)) == (Role.SERVER, Role.CLIENT)
+
+
+async def test_a_server_that_says_only_tools_gives_no_row_of_its_own() -> None:
+    """What stands for an unknown source inside is no tab for a client."""
+    only = {"type": "relay/tools", "tools": [{"name": "a"}]}
+    async with (
+        serve_by_hand(tools=only) as server,
+        open_cluster(RelayConfig(port=server.port, fixed_port=True)) as cluster,
+    ):
+        assert [tool.name for tool in cluster.tools()] == ["a"]
+        assert cluster.sources() == []

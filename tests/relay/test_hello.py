@@ -9,8 +9,9 @@ import pytest
 import trio
 
 from tests.helpers import EXTENSION, FakeTab, client_frame, open_raw, open_tab
-from tests.hubs import Attempt, in_step, listed, next_json, wait_listed
+from tests.hubs import Attempt, in_step, listed, next_json, send_json, wait_listed
 from trio_relay.config import RelayConfig
+from trio_relay.links.source import Heartbeat
 from trio_relay.relay.hub import Hub, open_hub
 
 NAMED = RelayConfig(port=0, label="My label", workspace="/work", relay_id="relay-7")
@@ -310,3 +311,16 @@ async def test_any_reason_for_that_is_fine(hub: Hub, reason: object) -> None:
         await in_step(tab)
         assert hub.sources() == []
         await tab.hello()
+
+
+async def test_a_hello_after_the_end_makes_no_tab() -> None:
+    """While the closing handshake waits for its answer, the page is still heard."""
+    async with open_hub(RelayConfig(port=0), Heartbeat(hello=0.2)) as hub, open_raw(hub.port) as raw:
+        await raw.upgrade(f"Origin: {EXTENSION}", "Sec-WebSocket-Protocol: webmcp.v1")
+        assert await raw.close_code() == 1008
+        await send_json(raw, {"type": "hello", "tabId": "late"})
+        await send_json(raw, {"type": "tools/list", "tools": [{"name": "f"}]})
+        await raw.stream.aclose()
+        await trio.sleep(0.2)
+        assert hub.sources() == []
+        assert list(hub.tools()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -14,6 +15,7 @@ from trio_relay.config import RelayConfig
 from trio_relay.errors import NotSent
 from trio_relay.links.outbox import Outbox
 from trio_relay.relay.hub import Hub, open_hub
+from trio_relay.relay.peers import PeerClient
 from trio_relay.wire.peer import ENVELOPE_BYTES, FEATURES
 
 
@@ -248,3 +250,20 @@ async def _hub_until(*, task_status: trio.TaskStatus[tuple[Hub, trio.Event]]) ->
         leave = trio.Event()
         task_status.started((hub, leave))
         await leave.wait()
+
+
+async def test_a_call_after_the_end_of_a_relay_client_is_not_made(hub: Hub, caplog: pytest.LogCaptureFixture) -> None:
+    """The link is being closed by us: nobody is there who could pass the answer on."""
+    async with listed_tab(hub, "t1", "f") as tab, open_raw(hub.port) as raw:
+        await raw.upgrade("Sec-WebSocket-Protocol: webmcp-relay.v1")
+        await raw.send_text('{"type":"relay/list-tools"}')
+        await raw.frame()
+        (client,) = [each for each in gc.get_objects() if isinstance(each, PeerClient) and each._hub is hub]
+        client._socket.ended.set()  # as when it does not read
+        assert await raw.close_code() is not None
+        await raw.send_text('{"type":"relay/invoke","callId":"c1","toolName":"f"}')
+        await raw.stream.aclose()
+        await trio.sleep(0.1)
+        assert len(hub.pending) == 0
+        assert not [frame for frame in tab.seen if frame["type"] == "invoke"]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -223,3 +223,29 @@ async def test_an_answer_that_is_no_result_becomes_an_error_result() -> None:
                 nursery.start_soon(call)
                 invoke = await server.frame("relay/invoke")
                 await server.send({"type": "relay/result", "callId": invoke["callId"], "result": result})
+
+
+@pytest.mark.parametrize("value", [None, "x", {}, [1], True])
+async def test_odd_progress_of_a_server_costs_that_frame_only(value: object) -> None:
+    heard: list[float] = []
+    async with serve_by_hand(tools=plain_tools("a")) as server, open_remote(server.port) as remote:
+
+        async def call() -> None:
+            await remote.call("a", EMPTY, on_progress=lambda progress: heard.append(float(progress.progress)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            invoke = await server.frame("relay/invoke")
+            told = {"type": "relay/progress", "callId": invoke["callId"]}
+            await server.send(told | {"progress": value})
+            await server.send(told | {"progress": 2, "total": "y", "message": 5})
+            await server.answer(invoke, "x")
+    assert heard == [2.0]
+
+
+async def test_a_row_that_comes_twice_is_one_row() -> None:
+    tools = plain_tools("a")
+    tools["sources"] *= 2
+    async with serve_by_hand(tools=tools) as server, open_remote(server.port) as remote:
+        assert len(remote.sources()) == 1
+        assert [tool.name for tool in remote.tools()] == ["a"]

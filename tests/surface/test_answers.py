@@ -16,6 +16,8 @@ from trio_relay.core.pending import OnProgress
 from trio_relay.core.results import CallResult, parse_result
 from trio_relay.relay.hub import Hub
 from trio_relay.surface.answers import MAX_LINE, PAGE_BYTES, Answers
+from trio_relay.wire.browser import Result, decode_frame
+from trio_relay.wire.codec import Malformed
 from trio_relay.wire.mcp import SERVER_INFO_KEY
 
 
@@ -149,7 +151,9 @@ def test_a_list_that_changes_between_pages_is_finished_as_it_was_begun() -> None
     assert b'"name":"t3"' in second.tools or second.next_cursor is not None
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "1", "1.", ".1", "1.x", "1.99", "0.0", "1.-1", "1.\u0661", "9.0", "1.1.1"])
+@pytest.mark.parametrize(
+    "cursor", ["", "x", "1", "1.", ".1", "1.x", "1.99", "0.0", "1.-1", "1.\u0661", "9.0", "1.1.1", "1." + "1" * 5000]
+)
 def test_a_cursor_of_no_list_is_refused(cursor: str) -> None:
     made = answers(*(tab_listing(number, 1_900_000) for number in range(4)))
     assert made.page(None) is not None
@@ -190,3 +194,31 @@ async def test_a_client_walks_the_pages_of_three_heavy_tabs(client: LineClient, 
         stale = await client.request("tools/list", {"cursor": "0.1"})
         assert stale["error"]["code"] == -32602
         await client.ping()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"content":[{"type":"text","text":"x","more":%s}]}',
+        b'{"content":[],"_meta":{"\\u0061":%s}}',
+        b'{"content":[],"_meta":{"a":%s}}',
+    ],
+)
+def test_nesting_that_could_just_be_read_costs_no_more_than_the_result(body: bytes) -> None:
+    """A result is judged in another task than its frame was read in, where the interpreter may have less room left."""
+
+    def judge(frames: int, raw: Raw) -> bytes:
+        if frames:
+            return judge(frames - 1, raw)
+        return answers().call_line(b"1", parse_result(raw), modern=True)
+
+    for depth in range(800, 1000):
+        for frames in (0, 20):
+            frame = b'{"type":"result","callId":"c","result":' + body % (b"[" * depth + b"]" * depth) + b"}"
+            try:
+                read = decode_frame(frame)
+            except Malformed:
+                continue
+            assert isinstance(read, Result)
+            assert isinstance(read.result, Raw)
+            assert json.loads(judge(frames, read.result))["result"]["isError"] is True

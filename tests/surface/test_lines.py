@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import LineClient, open_tab, text_result
+from tests.helpers import MODERN_META, LineClient, open_tab, text_result
 from tests.surface.setting import (
     CLIENT,
     HEAD,
@@ -353,3 +353,18 @@ async def test_an_unknown_tool_is_an_error_result_that_says_where_to_look(client
     assert "webmcp_list_tools" in await refused(client, "no_such_tool")
     assert "webmcp_list_tools" in await refused(client, "")
     assert "webmcp_list_tools" in await refused(client, "x" * 5000)
+
+
+async def test_a_modern_line_that_nests_as_deeply_as_can_just_be_read_costs_the_session_nothing(
+    client: LineClient, hub: Hub
+) -> None:
+    """Each step into a line is taken with less room on the stack than the one before."""
+    client.modern = True
+    async with good_tab(hub.port):
+        await published(hub)
+        for depth in range(850, 1000):
+            meta = json.dumps(MODERN_META).encode()[:-1] + b',"io.modelcontextprotocol/logLevel":%s}'
+            meta %= b"[" * depth + b"]" * depth
+            await client.write(HEAD + b'"id":1,"method":"tools/call","params":{"name":"good","_meta":%s}}' % meta)
+            assert (await response(client))["id"] in (1, None)
+        await still_fine(client)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import sys
+from pathlib import Path
 
 import pytest
 import trio
@@ -318,3 +320,28 @@ async def test_a_cancelled_session_of_threads_does_not_hold_its_lines_up(autojum
             await writer.write(b"x\n")
         assert trio.current_time() == start
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes are read by threads there")
+async def test_a_stdin_that_always_has_more_stops_nobody_else(tmp_path: Path, nursery: trio.Nursery) -> None:
+    """A file never makes its reader wait."""
+    path = tmp_path / "requests"
+    path.write_bytes((b"x" * 100 + b"\n") * 500_000)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    nursery.start_soon(others)
+    await trio.lowlevel.checkpoint()
+    before = turns
+    stream = PipeStream(os.open(path, os.O_RDONLY))
+    count = 0
+    async for _ in read_lines(stream, 1000):
+        count += 1
+    await stream.aclose()
+    assert count == 500_000
+    assert turns - before > 3

@@ -16,7 +16,6 @@ from trio_relay.wire.codec import (
     decode,
     decode_spliceable,
     has_infinite_number,
-    is_null,
     mend_surrogates,
     one_line,
 )
@@ -211,8 +210,3 @@ def test_a_number_is_infinite_exactly_when_a_double_is(text: str) -> None:
 )
 def test_as_text_reads_strings_only(raw: Raw, text: str | None) -> None:
     assert as_text(raw) == text
-
-
-def test_is_null_is_true_for_null_alone() -> None:
-    assert is_null(Raw(b"null"))
-    assert not any(is_null(raw) for raw in (UNSET, Raw(b'"null"'), Raw(b"0")))

@@ -9,6 +9,7 @@ import pytest
 from msgspec import UNSET, Raw
 
 from trio_relay.wire import mcp
+from trio_relay.wire.codec import raw_bytes
 
 CALL = '{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"t","arguments":{"a":1e2}%s}}'
 
@@ -30,8 +31,8 @@ def test_a_plain_call_keeps_its_argument_bytes() -> None:
     assert isinstance(call.params.arguments, Raw)
     assert bytes(call.params.arguments) == b'{"a":1e2}'
     assert not isinstance(call.params.meta, msgspec.UnsetType)
-    assert mcp.raw_bytes(call.params.meta.progressToken) == b"7"
-    assert mcp.raw_bytes(call.params.meta.protocolVersion) is None
+    assert raw_bytes(call.params.meta.progressToken) == b"7"
+    assert raw_bytes(call.params.meta.protocolVersion) is None
 
 
 @pytest.mark.parametrize(
@@ -61,8 +62,8 @@ def test_an_envelope_tells_absent_from_null() -> None:
     envelope = mcp.ENVELOPE.decode(b'{"id":null,"method":5,"result":{},"more":1}')
     assert envelope.jsonrpc is UNSET
     assert envelope.params is UNSET
-    assert mcp.raw_bytes(envelope.id) == b"null"
-    assert mcp.raw_bytes(envelope.method) == b"5"
+    assert raw_bytes(envelope.id) == b"null"
+    assert raw_bytes(envelope.method) == b"5"
 
 
 def test_modern_members_of_meta_are_found_by_their_long_names() -> None:
@@ -70,10 +71,10 @@ def test_modern_members_of_meta_are_found_by_their_long_names() -> None:
         b'{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x"},'
         b'"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"debug"}'
     )
-    assert mcp.raw_bytes(meta.protocolVersion) == b'"2026-07-28"'
-    assert mcp.raw_bytes(meta.clientInfo) == b'{"name":"x"}'
-    assert mcp.raw_bytes(meta.clientCapabilities) == b"{}"
-    assert mcp.raw_bytes(meta.logLevel) == b'"debug"'
+    assert raw_bytes(meta.protocolVersion) == b'"2026-07-28"'
+    assert raw_bytes(meta.clientInfo) == b'{"name":"x"}'
+    assert raw_bytes(meta.clientCapabilities) == b"{}"
+    assert raw_bytes(meta.logLevel) == b'"debug"'
 
 
 def test_a_progress_line_has_only_the_members_it_was_given() -> None:

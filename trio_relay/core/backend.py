@@ -101,10 +101,19 @@ class ToolBackend(Protocol):
         """
 
     def refresh(self, origin: str) -> SourceView:
-        """Reload the most recently seen tab of an origin. Raises `SourceNotFound` if there is none."""
+        """Reload the most recently seen tab of an origin.
+
+        Raises:
+            SourceNotFound: there is none.
+            NotSent: it could not be told to.
+        """
 
     def open_in_browser(self, url: str) -> bool:
-        """Ask a connected browser extension to open a tab. False if none has announced that it can."""
+        """Ask a connected browser extension to open a tab. False if none has announced that it can.
+
+        Raises:
+            NotSent: the one that can takes no messages.
+        """
 
     def info(self) -> dict[str, Any]:
         """Facts for people: mode, host, port, relay id."""

@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from trio_relay.errors import RelayError
-from trio_relay.wire.codec import Maybe
+from trio_relay.wire.codec import Maybe, as_number, as_text, encode, one_line, raw_bytes
+
+MAX_MESSAGE_CHARS = 10_000
+"""How much of the message of a progress frame is told. Thousands may wait for a client that does not read, and a line
+above 10 MiB would end its session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,17 @@ class Progress:
     progress: bytes
     total: bytes | None = None
     message: bytes | None = None
+
+
+def read_progress(value: Maybe, total: Maybe, message: Maybe) -> Progress | None:
+    """The members of a progress frame, whoever sent it. None without a usable value; odd optional ones are left out."""
+    number, text = as_number(value), as_text(message)
+    if number is None:
+        return None
+    told = raw_bytes(message) if text is not None else None
+    if text is not None and len(text) > MAX_MESSAGE_CHARS:
+        told = one_line(encode(text[:MAX_MESSAGE_CHARS]))
+    return Progress(number, as_number(total), told)
 
 
 OnProgress = Callable[[Progress], None]

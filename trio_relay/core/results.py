@@ -131,7 +131,11 @@ def parse_result(raw: Maybe) -> CallResult:
     text = bytes(raw)
     if text[:1] != b"{":
         return _unusable(text, "is not an object")
-    return _judge(text, _object(text))
+    try:
+        return _judge(text, _object(text))
+    except RecursionError:
+        # Nesting that could just be read in the reader task is too deep for a task with a deeper stack.
+        return _unusable(text, "nests too deeply to be read")
 
 
 def _object(raw: bytes) -> dict[str, bytes]:

@@ -222,10 +222,6 @@ def _if_object(raw: bytes) -> bytes | None:
     return raw if raw[:1] == b"{" else None
 
 
-def _not_null(raw: bytes) -> bytes | None:
-    return None if raw == b"null" else raw
-
-
 def _annotations(raw: bytes) -> bytes | None:
     members = _object(raw)
     if members is None:

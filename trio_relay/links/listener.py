@@ -15,11 +15,10 @@ import trio
 from trio_relay.config import LOOPBACK_NAMES, RelayConfig
 from trio_relay.errors import PortTaken
 from trio_relay.links.socket import Closed, Socket, handshake
+from trio_relay.wire import peer
 from trio_relay.wire.browser import SUBPROTOCOLS
 
 logger = logging.getLogger(__name__)
-
-RELAY_SUBPROTOCOL = "webmcp-relay.v1"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ Handler = Callable[[Accepted], Awaitable[None]]
 
 
 async def bind(host: str, port: int) -> list[trio.SocketListener]:
-    """Bind the port on every address of `host`; with port 0, the same free port on all of them.
+    """Bind the port on every address of `host`; with port 0, a free one on the first of them.
 
     Raises:
         PortTaken: another program has it, or the address is not ours; one line that says what to do.
@@ -103,11 +102,11 @@ async def _serve(stream: trio.SocketStream, *, config: RelayConfig, handler: Han
                 return
             origins = [value.decode("latin-1") for name, value in request.headers if name == b"origin"]
             offered = request.proposed_subprotocols
-            chosen = next((name for name in offered if name in (*SUBPROTOCOLS, RELAY_SUBPROTOCOL)), None)
+            chosen = next((name for name in offered if name in (*SUBPROTOCOLS, peer.SUBPROTOCOL)), None)
             await request.accept(subprotocol=chosen)
             origin = None if not origins else origins[0] if len(origins) == 1 else "null"
             accepted = Accepted(ws, chosen or SUBPROTOCOLS[0], origin, remote)
-            if accepted.subprotocol == RELAY_SUBPROTOCOL and origin is not None:
+            if accepted.subprotocol == peer.SUBPROTOCOL and origin is not None:
                 logger.warning("%s: a web page (%s) tried the relay protocol; refused", remote, origin[:100])
                 await ws.close(1008, "the relay protocol is not for web pages")
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import suppress
 
 import trio
@@ -18,6 +19,10 @@ SEND_CHUNK = 65_536
 SEND_BUFFER = 131_072
 """Kernel send buffer in bytes. Small, so that what has left it has nearly reached the peer: with the kernel's own
 choice of some megabytes, a tab that reads 50 KB/s looks dead for a minute."""
+
+TURN_S = 0.002
+"""How long one stream may be read without a pause while more is always there. Reading what has come already costs no
+task switch, so a peer that never stops sending would otherwise stop everybody else."""
 
 LINGER_S = 2.0
 """How long a peer that broke a limit may go on sending before its socket is closed under it. Closing at once would
@@ -35,6 +40,7 @@ class MeteredStream(trio.abc.Stream):
         self._lock = trio.Lock()
         self._rest: bytes | memoryview = b""  # of a frame that has begun
         self._sending = False
+        self._turn_ends = time.perf_counter() + TURN_S
         self.last_life = trio.current_time()
         self.linger = False
         # Fails if the peer is gone already; the first read will say so.
@@ -60,12 +66,16 @@ class MeteredStream(trio.abc.Stream):
         """trio's `receive_some` without its wrappers, which cost as much as the rest of a small message."""
         if sys.platform == "win32":
             return await self._stream.receive_some(max_bytes)
+        if time.perf_counter() > self._turn_ends:
+            await trio.lowlevel.checkpoint()
+            self._turn_ends = time.perf_counter() + TURN_S
         try:
             while True:
                 try:
                     data = os.read(self._stream.socket.fileno(), max_bytes)
                 except BlockingIOError:
                     await trio.lowlevel.wait_readable(self._stream.socket)
+                    self._turn_ends = time.perf_counter() + TURN_S
                 else:
                     await trio.lowlevel.checkpoint_if_cancelled()
                     return data

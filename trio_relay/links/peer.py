@@ -74,6 +74,8 @@ class PeerLink:
                 error = error.exceptions[0]
             assert isinstance(error, Closed)
             closed = error
+        finally:
+            self.socket.detach()
         assert closed is not None
         return closed
 

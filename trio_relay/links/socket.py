@@ -92,6 +92,10 @@ class Socket(WebSocketConnection):
             deliver(self._inbox.popleft())
         self._deliver = deliver
 
+    def detach(self) -> None:
+        """From now on drop messages. While a closing handshake waits for the peer, the reader still hears it."""
+        self._deliver = _drop
+
     async def receive(self) -> bytes:
         """The next message, valid UTF-8, of a socket nothing is attached to.
 
@@ -202,6 +206,10 @@ class Socket(WebSocketConnection):
 
     async def wait_open(self) -> None:
         await self._open_handshake.wait()
+
+
+def _drop(message: bytes) -> None:
+    """What comes after the end concerns nobody."""
 
 
 @contextmanager

@@ -81,6 +81,7 @@ async def serve_source(
     except* Closed as group:
         closed = _first(group)
     finally:
+        socket.detach()
         sink.gone(closed)
         if closed.ours:
             with trio.CancelScope(shield=True):  # at most a second, see `close`

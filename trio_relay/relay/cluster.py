@@ -231,7 +231,7 @@ class Cluster:
         return self._registry if self._backend is None else self._backend.registry
 
     def sources(self) -> list[SourceView]:
-        return self._shown.sources()
+        return self._shown.sources() if self._backend is None else self._backend.sources()
 
     def tools(self) -> Iterator[ToolView]:
         return self._shown.tools()

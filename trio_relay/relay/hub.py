@@ -19,7 +19,7 @@ from trio_relay.core.registry import Registry, Source
 from trio_relay.core.results import CallResult
 from trio_relay.core.tooldef import ToolDef
 from trio_relay.errors import NotSent, RelayError, SourceLost, SourceNotFound, TimedOut
-from trio_relay.links.listener import RELAY_SUBPROTOCOL, Accepted, bind, listen, port_of
+from trio_relay.links.listener import Accepted, bind, listen, port_of
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import single_errors
 from trio_relay.links.source import Heartbeat, serve_source
@@ -30,7 +30,7 @@ from trio_relay.relay.tab import Tab
 from trio_relay.relay.urls import origin_of
 from trio_relay.wire import browser
 from trio_relay.wire.codec import encode
-from trio_relay.wire.peer import ENVELOPE_BYTES
+from trio_relay.wire.peer import ENVELOPE_BYTES, SUBPROTOCOL
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Hub:
 
     async def serve(self, accepted: Accepted) -> None:
         """One WebSocket, from its handshake to its end."""
-        if accepted.subprotocol == RELAY_SUBPROTOCOL:
+        if accepted.subprotocol == SUBPROTOCOL:
             accepted.socket.frames.max_message = self.config.max_payload + ENVELOPE_BYTES
             await PeerClient(self, accepted.socket, accepted.remote).run()
             return

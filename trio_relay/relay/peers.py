@@ -60,6 +60,8 @@ class PeerClient:
         except* Closed as group:
             if self._stayed:
                 logger.info("the other relay left (%s: %s)", self._remote, group.exceptions[0])
+        finally:
+            self._socket.detach()
 
     def _message(self, data: bytes) -> None:
         try:

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from trio_relay.config import RelayConfig
 from trio_relay.core.backend import Change, SourceView, Target, ToolView
-from trio_relay.core.pending import OnProgress, PendingCalls, Progress
+from trio_relay.core.pending import OnProgress, PendingCalls, read_progress
 from trio_relay.core.registry import Registry, Source, source_prefix
 from trio_relay.core.results import CallResult
 from trio_relay.core.tooldef import ToolDef, ToolRefused, parse_tool
@@ -76,10 +76,9 @@ class Remote:
                 if not self.pending.settle(LINK, frame.callId, frame.result):
                     logger.debug("a result of the relay server nobody waits for")
             case peer.Progress():
-                total, message = (
-                    None if isinstance(m, msgspec.UnsetType) else bytes(m) for m in (frame.total, frame.message)
-                )
-                self.pending.progress(LINK, frame.callId, Progress(bytes(frame.progress), total, message))
+                progress = read_progress(frame.progress, frame.total, frame.message)
+                if progress is not None:
+                    self.pending.progress(LINK, frame.callId, progress)
             case peer.ServerHello():
                 pass
 
@@ -97,8 +96,9 @@ class Remote:
         self._limit = snapshot.maxPayload or self._limit
         tools = self._parse(snapshot.tools)
         mirror = Registry()
-        by_source: dict[str, dict[str, ToolDef]] = {row.source_id: {} for row in snapshot.sources}
-        titles = {row.source_id: source_prefix(row.tab_id, row.title) for row in snapshot.sources}
+        rows = {row.source_id: row for row in snapshot.sources}
+        by_source: dict[str, dict[str, ToolDef]] = {source_id: {} for source_id in rows}
+        titles = {source_id: source_prefix(row.tab_id, row.title) for source_id, row in rows.items()}
         for public, tool in tools.items():
             owners = [source_id for source_id in snapshot.toolSourceMap.get(public, ()) if source_id in by_source]
             for source_id in owners or [_UNKNOWN]:
@@ -111,7 +111,7 @@ class Remote:
                     tool, name=own, description=description
                 )
         # Least recently seen first: what is mirrored later counts as seen later.
-        for row in sorted(snapshot.sources, key=lambda row: row.last_seen_at):
+        for row in sorted(rows.values(), key=lambda row: row.last_seen_at):
             mirror.mirror(_source(row), by_source.pop(row.source_id))
         for source_id, unowned in by_source.items():
             mirror.mirror(Source(source_id, source_id, 0, 0), unowned)

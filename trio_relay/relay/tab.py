@@ -7,7 +7,6 @@ the socket stays for the next hello), gone.
 from __future__ import annotations
 
 import logging
-import math
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -15,14 +14,14 @@ import msgspec
 from msgspec import UnsetType
 
 from trio_relay.config import origin_allowed
-from trio_relay.core.pending import Progress
+from trio_relay.core.pending import read_progress
 from trio_relay.core.registry import Source
 from trio_relay.core.tooldef import MAX_DEFINITION_BYTES, MAX_TOOLS, ToolDef, ToolRefused, parse_tool
 from trio_relay.errors import ResultRefused, SourceLost
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import Closed
 from trio_relay.wire import browser
-from trio_relay.wire.codec import Malformed, Maybe, as_text, find_call_id, is_null
+from trio_relay.wire.codec import Malformed, Maybe, as_number, as_text, find_call_id
 
 if TYPE_CHECKING:
     from trio_relay.relay.hub import Hub
@@ -139,12 +138,11 @@ class Tab:
             logger.debug("%s: a result nobody waits for (callId %.60r)", self.label, call_id)
 
     def progress(self, frame: browser.Progress) -> None:
-        call_id, value = as_text(frame.callId), _number(frame.progress)
-        if call_id is None or value is None:
+        call_id = as_text(frame.callId)
+        progress = read_progress(frame.progress, frame.total, frame.message)
+        if call_id is None or progress is None:
             logger.debug("%s: a progress frame without callId or progress; ignored", self.label)
             return
-        message = None if as_text(frame.message) is None else bytes(frame.message)  # type: ignore[arg-type]
-        progress = Progress(value, _number(frame.total), message)
         if not self._hub.pending.progress(self.source_id, call_id, progress):
             logger.debug("%s: progress nobody waits for (callId %.60r)", self.label, call_id)
 
@@ -194,7 +192,7 @@ def _explain(closed: Closed, max_payload: int) -> str:
 def _tab_id(raw: Maybe) -> str | None:
     """The tab id of a hello: a string, or a whole number as its digits."""
     text = as_text(raw)
-    number = _number(raw)
+    number = as_number(raw)
     if number is not None and len(number) <= MAX_TAB_ID_CHARS:
         try:
             value = msgspec.json.decode(number)
@@ -208,11 +206,3 @@ def _text(raw: Maybe, limit: int | None) -> str | None:
     """An optional string; None if it is absent, null, no string, empty or longer than `limit`."""
     text = as_text(raw)
     return text if text and (limit is None or len(text) <= limit) else None
-
-
-def _number(raw: Maybe) -> bytes | None:
-    """The JSON text of an optional number; None too for one beyond every range, which clients read as Infinity."""
-    if isinstance(raw, UnsetType) or is_null(raw):
-        return None
-    text = bytes(raw)
-    return text if text[:1] in b"-0123456789" and math.isfinite(float(text)) else None

@@ -62,9 +62,10 @@ class Answers:
             index = 0
         else:
             generation, _, number = cursor.partition(".")
-            if generation != str(self._generation) or not number.isdecimal() or int(number) >= len(self._pages):
+            known = {str(index): index for index in range(len(self._pages))}
+            if generation != str(self._generation) or number not in known:
                 return None
-            index = int(number)
+            index = known[number]
         more = index + 1 < len(self._pages)
         page = Page(self._pages[index], f"{self._generation}.{index + 1}" if more else None)
         if len(self._pages) == 1:
@@ -83,11 +84,15 @@ class Answers:
 
     def call_line(self, request_id: bytes, result: CallResult, *, modern: bool) -> bytes:
         """The response to a call; one that no client could read is replaced by an error that says so."""
-        line = self._call_line(request_id, result, modern=modern)
-        problem = None
+        line, problem = b"", None
+        try:
+            line = self._call_line(request_id, result, modern=modern)
+            too_deep = nested_deeper_than(line, MAX_DEPTH) if len(line) <= MAX_LINE else False
+        except RecursionError:  # of a `_meta` that has to be taken apart
+            too_deep = True
         if len(line) > MAX_LINE:
             problem = f"has {len(line)} bytes; MCP clients end the session above {MAX_LINE}"
-        elif nested_deeper_than(line, MAX_DEPTH):
+        elif too_deep:
             problem = f"nests more than {MAX_DEPTH} levels deep, which some MCP clients cannot read"
         if problem is None:
             return line

@@ -25,10 +25,6 @@ OPENER_S = 10.0
 """Seconds the system's opener has; some wait for the browser they started."""
 
 
-class _ListArgs(Struct):
-    pass
-
-
 class _OpenArgs(Struct):
     url: str
     refresh: bool = False

@@ -1,6 +1,6 @@
 """The MCP SDK's server: handshake, discovery, subscriptions, errors, and every request the raw lane leaves alone.
 
-Importing this module takes half a second (it pulls in the SDK), so `cli.py` does it in a thread.
+Importing this module takes half a second (it pulls in the SDK), so `program.py` does it in a thread.
 """
 
 from __future__ import annotations
@@ -138,12 +138,17 @@ class SdkServer:
 
     async def accepts_envelope(self, meta: bytes) -> bool:
         """Ask the SDK itself, with a request of our own that carries the same envelope."""
-        members = {key: value for key, value in msgspec.json.decode(meta).items() if key != "progressToken"}
         request_id = f"{self._probe_prefix}{len(self._writer.accepted)}"
-        probe = {"jsonrpc": "2.0", "id": request_id, "method": "server/discover", "params": {"_meta": members}}
+        try:
+            members = {key: value for key, value in msgspec.json.decode(meta).items() if key != "progressToken"}
+            probe = encode(
+                {"jsonrpc": "2.0", "id": request_id, "method": "server/discover", "params": {"_meta": members}}
+            )
+        except RecursionError:
+            return False
         self._waiting[request_id] = answered = trio.Event()
         try:
-            if not await self.feed(encode(probe)):
+            if not await self.feed(probe):
                 return False
             await answered.wait()
         finally:

@@ -27,7 +27,7 @@ from trio_relay.surface.inflight import Call, InFlight, Key, ProgressTeller, req
 from trio_relay.surface.management import Tools
 from trio_relay.surface.stdio import ByteStream, LineWriter, TooLong, read_lines
 from trio_relay.wire import mcp
-from trio_relay.wire.codec import Malformed, Maybe, as_text, decode, mend_surrogates, require_utf8
+from trio_relay.wire.codec import Malformed, Maybe, as_text, decode, mend_surrogates, raw_bytes, require_utf8
 
 logger = logging.getLogger(__name__)
 
@@ -161,11 +161,14 @@ class Session:
         if self._take_plain_call(line):
             return
         try:
-            envelope = decode(mcp.ENVELOPE, line)
+            await self._take_apart(line)
         except Malformed as error:
             code = mcp.INVALID_REQUEST if error.is_json else mcp.PARSE_ERROR
             await self._error(b"null", code, f"{error}"[:300])
-            return
+
+    async def _take_apart(self, line: bytes) -> None:
+        """Serve any line. Raises `Malformed`, before anything was done, for one that cannot be read."""
+        envelope = decode(mcp.ENVELOPE, line)
         method = as_text(envelope.method)
         has_id = not isinstance(envelope.id, UnsetType)
         request_id = bytes(envelope.id) if has_id else b"null"  # type: ignore[arg-type]
@@ -265,7 +268,7 @@ class Session:
                 return False
         elif self._era != "modern" or _envelope_of(meta) not in self._envelopes:
             return False
-        token = mcp.raw_bytes(meta.progressToken)
+        token = raw_bytes(meta.progressToken)
         if token is not None and request_key(token) is None:
             return False
         self._start_call(Call(key, token), request_id, params.name, params.arguments)
@@ -294,7 +297,7 @@ class Session:
             return None
         if any(not isinstance(odd, UnsetType) for odd in (params.task, params.inputResponses, params.requestState)):
             return None
-        token = mcp.raw_bytes(meta.progressToken)
+        token = raw_bytes(meta.progressToken)
         if token is not None and request_key(token) is None:
             return None
         return Call(key, token)
@@ -357,10 +360,10 @@ class Session:
 def _envelope_of(meta: mcp.Meta) -> tuple[bytes | None, ...]:
     """What a modern client says of itself in every request; the SDK accepts or refuses it as a whole."""
     return (
-        mcp.raw_bytes(meta.protocolVersion),
-        mcp.raw_bytes(meta.clientInfo),
-        mcp.raw_bytes(meta.clientCapabilities),
-        mcp.raw_bytes(meta.logLevel),
+        raw_bytes(meta.protocolVersion),
+        raw_bytes(meta.clientInfo),
+        raw_bytes(meta.clientCapabilities),
+        raw_bytes(meta.logLevel),
     )
 
 

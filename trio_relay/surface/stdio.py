@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,10 @@ PIPE_BYTES = 1 << 20
 READ_BYTES = 65_536
 WRITE_BYTES = 65_536
 """Bytes per system call. Lines up to this size are gathered into one write."""
+
+TURN_S = 0.002
+"""How long stdin may be read without a pause while more is always there (a file always has more): the answers to what
+was read, and the tabs, get their turn in between."""
 
 MAX_QUEUED = 64 << 20
 """Bytes of answers that may wait for a client that does not read; above it no more requests are read."""
@@ -76,13 +81,18 @@ class PipeStream:
         self._stream = trio.lowlevel.FdStream(fd)
         self.send_all = self._stream.send_all
         self.aclose = self._stream.aclose
+        self._turn_ends = time.perf_counter() + TURN_S
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if time.perf_counter() > self._turn_ends:
+            await trio.lowlevel.checkpoint()
+            self._turn_ends = time.perf_counter() + TURN_S
         while True:
             try:
                 data = os.read(self._fd, max_bytes or READ_BYTES)
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._fd)
+                self._turn_ends = time.perf_counter() + TURN_S
             else:
                 await trio.lowlevel.checkpoint_if_cancelled()
                 return data
@@ -131,7 +141,8 @@ def take_over_stdio() -> Iterator[tuple[int, int]]:
     finally:
         for fd, target, undo, was_blocking in zip((stdin, stdout), (0, 1), restore, blocking, strict=True):
             with suppress(OSError):
-                undo()
+                undo()  # not while the pipe holds more than its old size
+            with suppress(OSError):
                 if sys.platform != "win32":
                     os.set_blocking(fd, was_blocking)
                 os.dup2(fd, target)

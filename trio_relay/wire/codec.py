@@ -7,6 +7,7 @@ always valid UTF-8, strict JSON and one line.
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
 from itertools import accumulate
@@ -35,6 +36,9 @@ _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
 _STEPS = bytes.maketrans(b"[]", b"\x01\xff")  # as signed bytes: one level in, one level out
 _FOLDS = 8
+
+MAX_NUMBER_CHARS = 2_000
+"""Longest number passed on as it was written; the exact digits of any double are fewer."""
 
 
 class Malformed(ValueError):
@@ -209,5 +213,17 @@ def as_text(raw: Maybe) -> str | None:
     return decode(_STRING, data)
 
 
-def is_null(raw: Maybe) -> bool:
-    return not isinstance(raw, UnsetType) and bytes(raw) == b"null"
+def as_number(raw: Maybe) -> bytes | None:
+    """The JSON text of an optional number; None if it is absent, null or anything else.
+
+    Also for one beyond every range, which clients read as Infinity, and one of more than `MAX_NUMBER_CHARS`.
+    """
+    if isinstance(raw, UnsetType) or memoryview(raw).nbytes > MAX_NUMBER_CHARS:
+        return None
+    text = bytes(raw)
+    return text if text[:1] in b"-0123456789" and math.isfinite(float(text)) else None
+
+
+def raw_bytes(raw: Maybe) -> bytes | None:
+    """The bytes of a member; None when it is absent."""
+    return None if isinstance(raw, UnsetType) else bytes(raw)

@@ -16,7 +16,6 @@ from trio_relay.wire.codec import Maybe, encode
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
 
 PROTOCOL_VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
@@ -104,8 +103,3 @@ def progress_line(token: bytes, progress: bytes, total: bytes | None, message: b
     if message is not None:
         parts += [b',"message":', message]
     return b"".join((*parts, b"}}\n"))
-
-
-def raw_bytes(raw: Maybe) -> bytes | None:
-    """The bytes of a member; None when it is absent."""
-    return None if isinstance(raw, UnsetType) else bytes(raw)
