@@ -256,10 +256,10 @@ async def test_the_demo_shows_the_whole_way_and_leaves_nothing_behind() -> None:
     for words in (
         "MCP client -> stdio -> relay -> WebSocket -> page -> back",
         "is open for browsers",
-        "search_products, add_to_cart, count_slowly",
+        "webmcp_tool_call, search_products, add_to_cart, count_slowly",
         "Green tea, Black tea",
         "In the cart: Black tea",
-        "refused: ",
+        "refused, as it should be: ",
         "one, two, three (progress: 1/3, 2/3, 3/3)",
         "The client left, and the relay with it.",
     ):
@@ -267,6 +267,13 @@ async def test_the_demo_shows_the_whole_way_and_leaves_nothing_behind() -> None:
     port = int(out.partition("port ")[2].partition(" ")[0])
     with pytest.raises(OSError, match=r".*"):
         await trio.open_tcp_stream("127.0.0.1", port)
+
+
+def test_the_demo_takes_no_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["demo", "--port", "9444"])
+    assert left.value.code == 2
+    assert capsys.readouterr().err == "trio-relay: demo takes no options: it starts a relay of its own\n"
 
 
 def test_the_demo_says_why_it_failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from trio_relay.config import RelayConfig
 from trio_relay.core.backend import SourceView
 from trio_relay.errors import (
     CallFailed,
+    CannotListen,
     ConfigError,
     InvalidArguments,
     NotSent,
@@ -23,6 +24,7 @@ from trio_relay.relay.embed import Relay, RelayView, open_relay, serve
 
 __all__ = [
     "CallFailed",
+    "CannotListen",
     "ConfigError",
     "InvalidArguments",
     "NotSent",

@@ -149,6 +149,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         parser.error(f"--log-file takes a file that can be written, not {args.log_file!r} ({error.strerror})")
     if args.command == "demo":
+        if vars(args) != vars(parser.parse_args(["demo"])):
+            parser.error("demo takes no options: it starts a relay of its own")
         from trio_relay.surface.demo import run_demo
 
         _leave(run_demo(), log)

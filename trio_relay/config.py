@@ -133,5 +133,6 @@ def origin_allowed(origin: str, allowed: tuple[str, ...]) -> bool:
     origin = origin.lower()
     scheme = origin.partition("://")[0]
     return any(
-        pattern == "*" or pattern == origin or (pattern == f"{scheme}://*" and "://" in origin) for pattern in allowed
+        pattern == "*" or pattern == origin or (pattern == f"{scheme}://*" and "://" in origin)
+        for pattern in map(str.lower, allowed)
     )

@@ -17,8 +17,12 @@ class ConfigError(RelayError):
     """An option has a value that cannot be used. The message names the option and the accepted range."""
 
 
-class PortTaken(RelayError):
-    """The WebSocket port cannot be bound."""
+class CannotListen(RelayError):
+    """The WebSocket port cannot be bound, and no other port would do better: the address is not this machine's."""
+
+
+class PortTaken(CannotListen):
+    """Another program has the WebSocket port."""
 
 
 class NotSent(RelayError):

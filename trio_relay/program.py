@@ -69,6 +69,7 @@ class _Leaving:
     def __init__(self, on_leaving: Callable[[], None]) -> None:
         self._on_leaving = on_leaving
         self._begun = False
+        self.starting = trio.CancelScope()
         self.importing = trio.CancelScope()
         self.drained_by = float("inf")
         self.session: Session | None = None
@@ -80,8 +81,10 @@ class _Leaving:
             self.drained_by = trio.current_time() + DRAIN_S
             logger.info("leaving: %s", reason)
             self._on_leaving()
-        self.importing.cancel()
-        if self.session is not None:
+        if self.session is None:
+            self.starting.cancel()
+        else:
+            self.importing.cancel()
             self.session.stop()
             if at_once:
                 self.session.hang_up()
@@ -91,6 +94,11 @@ async def _serve(
     config: RelayConfig, cache: PortCache, stdin: int, stdout: int, on_leaving: Callable[[], None]
 ) -> None:
     leaving = _Leaving(on_leaving)
+    with leaving.starting:
+        await _serve_until_left(config, cache, stdin, stdout, leaving)
+
+
+async def _serve_until_left(config: RelayConfig, cache: PortCache, stdin: int, stdout: int, leaving: _Leaving) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(_watch_signals, leaving)
         nursery.start_soon(_watch_parent, leaving)

@@ -13,7 +13,7 @@ import trio
 from tests.helpers import EXTENSION, PATIENCE, RawSocket, client_frame, open_raw, open_tab
 from tests.hubs import next_json
 from trio_relay.config import RelayConfig
-from trio_relay.errors import PortTaken
+from trio_relay.errors import CannotListen, PortTaken
 from trio_relay.links import socket as socket_module
 from trio_relay.links.listener import bind, host_allowed, is_free, port_of
 from trio_relay.relay.hub import Hub, open_hub
@@ -260,7 +260,7 @@ async def test_two_hubs_cannot_have_one_port(hub: Hub) -> None:
 
 @pytest.mark.parametrize("host", ["203.0.113.7", "no-such-host.invalid"])
 async def test_an_address_that_is_not_ours_is_one_clear_line(host: str) -> None:
-    with pytest.raises(PortTaken, match=rf"^cannot listen on {host} port 0: .+$") as caught:
+    with pytest.raises(CannotListen, match=rf"^cannot listen on {host} port 0: .+$") as caught:
         async with open_hub(RelayConfig(host=host, port=0)):
             pytest.fail("bound")
     assert "\n" not in str(caught.value)

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 from tests.helpers import PATIENCE
 from trio_relay.errors import NotSent
 from trio_relay.links.metered import SEND_CHUNK
-from trio_relay.links.outbox import Outbox
+from trio_relay.links.outbox import TICKET_BYTES, Outbox
 from trio_relay.links.socket import Closed, Socket
 
 
@@ -54,7 +54,7 @@ def socket() -> StubSocket:
 
 @pytest.fixture
 def outbox(socket: StubSocket) -> Outbox:
-    return Outbox(cast(Socket, socket), limit=1000)
+    return Outbox(cast(Socket, socket), limit=1000 + 2 * TICKET_BYTES)
 
 
 def test_a_small_message_goes_out_at_once(socket: StubSocket, outbox: Outbox) -> None:
@@ -89,10 +89,10 @@ async def test_a_message_in_the_queue_can_be_taken_back(
     await wait_all_tasks_blocked()
     assert (first.sent, second.sent) == (True, False)
     assert not outbox.take_back(first)
-    assert outbox.backlog == 6
+    assert outbox.backlog == 6 + 3 * TICKET_BYTES
     assert outbox.take_back(second)
     assert outbox.take_back(second)  # again, and it is not counted twice
-    assert outbox.backlog == 4
+    assert outbox.backlog == 4 + 2 * TICKET_BYTES
     socket.unblock()
     await outbox.flushed()
     assert socket.written == [b"1", b"333"]
@@ -171,7 +171,7 @@ async def test_a_tab_that_takes_nothing_gets_no_more_than_the_limit(
     outbox.put(b"x" * 600)
     await wait_all_tasks_blocked()
     kept = outbox.put(b"y" * 400)
-    with pytest.raises(NotSent, match="1000 bytes"):
+    with pytest.raises(NotSent, match=f"{1000 + 2 * TICKET_BYTES} bytes"):
         outbox.put(b"z")
     assert len(outbox) == 1
     outbox.take_back(kept)
@@ -185,7 +185,7 @@ def test_a_single_message_above_the_limit_is_not_refused(socket: StubSocket, out
     """Otherwise a limit below one large call would refuse it for ever."""
     socket.blocked = True
     outbox.put(b"x" * 5000)
-    assert outbox.backlog == 5000
+    assert outbox.backlog == 5000 + TICKET_BYTES
 
 
 async def test_flushed_waits_for_what_the_kernel_left_of_a_small_message(

@@ -12,12 +12,13 @@ import pytest
 import trio
 from msgspec import Raw
 
-from tests.helpers import FakeTab, open_tab, text_result
+from tests.helpers import PATIENCE, FakeTab, open_tab, text_result
 from tests.relay.ends import EMPTY, calling, eventually, open_remote, shown, text
 from trio_relay.config import RelayConfig
 from trio_relay.core.backend import Target, ToolBackend
 from trio_relay.core.pending import Progress
 from trio_relay.errors import InvalidArguments, NotSent, SourceNotFound, ToolNotFound
+from trio_relay.relay.cluster import open_cluster
 from trio_relay.relay.hub import Hub, open_hub
 
 
@@ -315,3 +316,21 @@ async def test_arguments_above_the_servers_limit_are_not_sent() -> None:
         assert not caught.value.may_have_run
         assert await text(remote, "echo", Raw(b'{"x":"%s"}' % (b"x" * 160_000))) == "160000"
         nursery.cancel_scope.cancel()
+
+
+async def test_a_name_that_was_listed_before_a_second_tab_came_still_reaches_the_first() -> None:
+    """The bare name is retired by the server; a client of this relay may be in the middle of a task with it."""
+    async with (
+        open_hub(RelayConfig(port=0)) as hub,
+        open_cluster(RelayConfig(port=hub.port, fixed_port=True)) as client,
+        tab_with(hub.port, "aa11", "search") as one,
+    ):
+        with trio.fail_after(PATIENCE):
+            while [tool.name for tool in client.tools()] != ["search"]:
+                await client.wait_change(client.change())
+        async with tab_with(hub.port, "bb22", "search"), trio.open_nursery() as nursery:
+            with trio.fail_after(PATIENCE):
+                while sorted(tool.name for tool in client.tools()) != ["search_aa11", "search_bb22"]:
+                    await client.wait_change(client.change())
+            nursery.start_soon(calling, client, "search", EMPTY)
+            await one.answer(await one.expect("invoke"))

@@ -116,18 +116,25 @@ class Names:
         return renamed
 
     def adopt(self, key: Key, public: str) -> None:
-        """Make a tool live under the name another relay gave it; first wins if it is taken.
+        """Reserve the name another relay gave a tool, for `add` to find; not if it is taken or no legal name.
 
         A name with its tab's suffix stays; a bare one can still become a suffixed one.
         """
-        self._live.setdefault(key.tool, {})[key.tab] = None
         given = self._given.setdefault(key.tab, {})
-        if key.tool in given or not self._is_free(public):
+        if key.tool in given or not self._is_free(public) or len(public) > MAX_NAME or sanitise(public) != public:
             return
         use = self._stems.setdefault(public, _Stem())
         use.used += 1
         self._holders[public] = key
         given[key.tool] = _Given(_Name(public, public), shared=public != sanitise(key.tool)[:MAX_NAME])
+
+    def adopt_retired(self, key: Key, name: str) -> None:
+        """A name that another relay has retired goes on reaching its tool here too, if it is free."""
+        names = self._given[key.tab][key.tool]
+        if names.retired is None and self._is_free(name):
+            self._stems.setdefault(name, _Stem()).used += 1
+            self._holders[name] = key
+            names.retired = _Name(name, name)
 
     def remove(self, tab: str, tools: Iterable[str]) -> None:
         """These tools are no longer offered by the tab; their names stay the tab's while it is connected."""

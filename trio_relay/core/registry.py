@@ -158,6 +158,10 @@ class Registry:
         self.rows += 1
         self._merge(tab, source)
 
+    def mirror_retired(self, tool: str, tab_id: str, name: str) -> None:
+        """The other relay listed this tool under another name before; the tool is mirrored already."""
+        self._names.adopt_retired(Key(tool, tab_id), name)
+
     def keep_all(self) -> None:
         """The relay server that had these sources is gone: they are expected back."""
         for source in self._sources.values():
@@ -214,10 +218,6 @@ class Registry:
 
     def source(self, source_id: str) -> Source | None:
         return self._sources.get(source_id)
-
-    def public_name(self, tool: str, tab_id: str) -> str:
-        """The public name of a tab's tool. Raises KeyError if the tab never had it."""
-        return self._names.public(Key(tool, tab_id))
 
     def sources(self) -> list[SourceView]:
         return [source.view() for source in self._sources.values()]

@@ -13,7 +13,7 @@ from functools import partial
 import trio
 
 from trio_relay.config import LOOPBACK_NAMES, RelayConfig
-from trio_relay.errors import PortTaken
+from trio_relay.errors import CannotListen, PortTaken
 from trio_relay.links.socket import Closed, Socket, handshake
 from trio_relay.wire import peer
 from trio_relay.wire.browser import SUBPROTOCOLS
@@ -44,7 +44,8 @@ async def bind(host: str, port: int) -> list[trio.SocketListener]:
     """Bind the port on every address of `host`; with port 0, a free one on the first of them.
 
     Raises:
-        PortTaken: another program has it, or the address is not ours; one line that says what to do.
+        PortTaken: another program has it.
+        CannotListen: the address is not ours; one line that says what to do.
     """
     try:
         listeners = await trio.open_tcp_listeners(port, host=host)
@@ -57,7 +58,7 @@ async def bind(host: str, port: int) -> list[trio.SocketListener]:
             raise PortTaken(
                 f"port {port} on {host} is used by another program: stop it, or choose another port with --port"
             ) from None
-        raise PortTaken(f"cannot listen on {host} port {port}: {error.strerror or error}") from None
+        raise CannotListen(f"cannot listen on {host} port {port}: {error.strerror or error}") from None
     return listeners
 
 

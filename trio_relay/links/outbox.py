@@ -15,6 +15,9 @@ MAX_BACKLOG = 64 << 20
 """Bytes that may wait for one socket. A tab that takes nothing gets no more calls than this, so a frozen page
 cannot fill our memory."""
 
+TICKET_BYTES = 300
+"""What a waiting message costs beside its bytes, about; counted too, or half a million tiny ones would not be seen."""
+
 
 class Ticket:
     """One message on its way. `sent` turns True when its writing begins; from then on it cannot be taken back."""
@@ -23,7 +26,7 @@ class Ticket:
 
     def __init__(self, build: Callable[[], bytes], size: int) -> None:
         self.build: Callable[[], bytes] | None = build
-        self.size = size
+        self.size = size + TICKET_BYTES
         self.sent = False
 
 

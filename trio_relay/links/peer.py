@@ -44,6 +44,7 @@ class PeerLink:
         self.port = port
         self.first = first
         self.outbox = Outbox(socket)
+        self._verdict: Closed | None = None
 
     async def run(
         self, deliver: Callable[[peer.ServerFrame], None], unreadable: Callable[[bytes, str], None]
@@ -59,6 +60,11 @@ class PeerLink:
                 deliver(peer.decode_server_frame(data))
             except Malformed as error:
                 unreadable(data, str(error))
+            except Exception as error:  # the connection boundary of this end: a fault costs the link, not the program
+                logger.error("a frame of the relay server could not be handled: %s: %s", type(error).__name__, error)
+                logger.debug("details", exc_info=error)
+                self._verdict = Closed(1002, "a frame that could not be handled", ours=True)
+                self.socket.ended.set()
 
         closed: Closed | None = None
         try:
@@ -67,7 +73,7 @@ class PeerLink:
                 nursery.start_soon(self._watch_life)
                 self.socket.attach(message)
                 await self.socket.ended.wait()
-                raise self.socket.why_closed()
+                raise self._verdict or self.socket.why_closed()
         except* Closed as group:
             error: BaseException = group
             while isinstance(error, BaseExceptionGroup):

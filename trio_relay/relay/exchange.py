@@ -48,7 +48,7 @@ def check_arguments(name: str, tool: ToolDef, args: Raw) -> None:
         raise InvalidArguments(f"The arguments of {name!r} do not match its inputSchema at {violation}")
 
 
-def send_now(call: Callable[[], Awaitable[CallResult]]) -> Awaitable[CallResult]:
+def call_as_result(call: Callable[[], Awaitable[CallResult]]) -> Awaitable[CallResult]:
     """Make a call; whatever becomes of it, awaiting the outcome gives a result: errors become error results."""
     try:
         return _as_result(call())
@@ -138,7 +138,9 @@ class Exchange:
         if call.outcome is None:
             raise self._timed_out(self._ticket.sent)
         if isinstance(call.outcome, SourceLost) and not self._ticket.sent:
-            raise NotSent(f"{call.outcome} The call had not been sent, so the tool did not run.")
+            raise NotSent(
+                "The tab went away before the call was sent, so the tool did not run. Call webmcp_list_tools."
+            )
         if isinstance(call.outcome, RelayError):
             raise call.outcome
         return check_output(parse_result(call.outcome), self._tool.output_schema)

@@ -50,7 +50,7 @@ class Hub:
     ) -> None:
         self.config = config
         self.port = port
-        self.registry = kept or Registry()
+        self.registry = Registry() if kept is None else kept
         self.registry.keep_all()
         self._grace_until = grace_until
         self._call_ended = Bell()
@@ -107,7 +107,7 @@ class Hub:
         new = self.registry.source(tab.source_id) is None
         self.registry.join(source, self.now_ms())
         if new:
-            logger.info("%s: connected (%s)", tab.label, (source.title or source.url or "untitled")[:80])
+            tab.say_connected(f"connected ({(source.title or source.url or 'untitled')[:80]})")
         self._bell.ring()
 
     def published(self, tab: Tab, tools: list[ToolDef]) -> None:

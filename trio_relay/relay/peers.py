@@ -17,7 +17,7 @@ from trio_relay.errors import InvalidArguments, NotSent
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import Closed, Socket
 from trio_relay.relay.changes import COALESCE_S
-from trio_relay.relay.exchange import send_now
+from trio_relay.relay.exchange import call_as_result
 from trio_relay.wire import peer
 from trio_relay.wire.codec import Malformed, encode, find_call_id
 
@@ -83,7 +83,7 @@ class PeerClient:
                 self._listed.set()
             case peer.Invoke():
                 # Sent and registered before its task runs: the next frame may be another call, or cancel this one.
-                outcome = send_now(lambda: self._call(frame))
+                outcome = call_as_result(lambda: self._call(frame))
                 self._calls[frame.callId] = scope = trio.CancelScope()
                 self._nursery.start_soon(self._answer, frame.callId, outcome, scope)
             case peer.Cancel():

@@ -44,8 +44,8 @@ class PortCache:
         return port if usable and fresh and entry.get("host") == host else None
 
     def write(self, host: str, port: int) -> None:
-        """Remember a port, atomically: readers see the old entry or the new one."""
-        if self._path is None:
+        """Remember a port of the discovery range, atomically: readers see the old entry or the new one."""
+        if self._path is None or port not in DISCOVERY_PORTS:
             return
         entry = {"port": port, "host": host, "updatedAt": datetime.now(UTC).isoformat()}
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}-{secrets.token_hex(4)}")

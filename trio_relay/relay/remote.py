@@ -45,6 +45,8 @@ class Remote:
         self._source_map: dict[str, list[str]] = {}
         self._parsed: dict[bytes, ToolDef | None] = {}  # what the last snapshot had, by its bytes
         self._limit = min(config.max_payload, peer.PLAIN_FRAME)
+        self._server_names: dict[tuple[str, str], str] = {}  # (the page's own name, tab id) -> the server's name
+        self._retired: dict[tuple[str, str], str] = {}  # the same, for names it listed before
         self._lost = False
         self._mirror(link.first)
 
@@ -96,6 +98,8 @@ class Remote:
         self._limit = snapshot.maxPayload or self._limit
         tools = self._parse(snapshot.tools)
         mirror = Registry()
+        names: dict[tuple[str, str], str] = {}
+        tab_ids = {row.source_id: row.tab_id for row in snapshot.sources}
         rows = {row.source_id: row for row in snapshot.sources}
         by_source: dict[str, dict[str, ToolDef]] = {source_id: {} for source_id in rows}
         titles = {source_id: source_prefix(row.tab_id, row.title) for source_id, row in rows.items()}
@@ -107,6 +111,7 @@ class Remote:
                 if description.startswith(prefix.rstrip(" ")):
                     description = description[len(prefix) :]
                 own = snapshot.originalNames.get(public, public)
+                names.setdefault((own, tab_ids.get(source_id, source_id)), public)
                 by_source.setdefault(source_id, {})[public] = msgspec.structs.replace(
                     tool, name=own, description=description
                 )
@@ -115,7 +120,18 @@ class Remote:
             mirror.mirror(_source(row), by_source.pop(row.source_id))
         for source_id, unowned in by_source.items():
             mirror.mirror(Source(source_id, source_id, 0, 0), unowned)
+        for (own, tab_id), before in self._retired_by(names).items():
+            mirror.mirror_retired(own, tab_id, before)
         self.registry = mirror
+        self._server_names = names
+
+    def _retired_by(self, names: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+        """Names the server listed before for tools it lists under others now; it still understands them."""
+        for key, public in self._server_names.items():
+            if key in names and names[key] != public:
+                self._retired.setdefault(key, public)
+        self._retired = {key: public for key, public in self._retired.items() if key in names}
+        return self._retired
 
     def _parse(self, raws: list[Raw]) -> dict[str, ToolDef]:
         """Tools by public name. What has not changed since the last snapshot is not parsed again."""
@@ -161,7 +177,7 @@ class Remote:
     ) -> Awaitable[CallResult]:
         source, tool = self.registry.resolve(name, target)
         check_arguments(name, tool, args)
-        public = self.registry.public_name(tool.name, source.tab_id)
+        public = self._server_names[tool.name, source.tab_id]
         target = self._honoured(public, source, target)
         size, limit = memoryview(args).nbytes + len(public) + 1_000, self._limit
         if size > limit:

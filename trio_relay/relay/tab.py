@@ -53,7 +53,7 @@ class Tab:
         self.source_id = str(uuid4())
         self.client = browser.BrowserClient()
         self.accepted = False
-        self._warned: set[str] = set()
+        self._said: set[str] = set()
 
     @property
     def origin_ok(self) -> bool:
@@ -148,7 +148,7 @@ class Tab:
 
     def withdrawn(self, frame: browser.Disconnected) -> None:
         reason = (as_text(frame.reason) or "").strip()[:200]
-        logger.info("%s: the page disconnected%s", self.label, f" ({reason})" if reason else "")
+        self._say_once(logging.INFO, "withdrawn", f"the page disconnected{f' ({reason})' if reason else ''}")
         detail = f": {reason}" if reason else ""
         self._hub.lost(self, SourceLost(f"The page disconnected before it answered{detail}. {_RETRY}"))
 
@@ -167,12 +167,17 @@ class Tab:
         self._hub.left(self)
 
     def _warn(self, key: str, text: str) -> None:
-        """Log each kind of fault of a tab once: a page that repeats it may not fill the log."""
-        if key in self._warned or len(self._warned) > 100:
-            logger.debug("%s: %s", self.label, text)
-        else:
-            self._warned.add(key)
-            logger.warning("%s: %s", self.label, text)
+        self._say_once(logging.WARNING, key, text)
+
+    def say_connected(self, text: str) -> None:
+        self._say_once(logging.INFO, "connected", text)
+
+    def _say_once(self, level: int, key: str, text: str) -> None:
+        """Log each kind of event of a tab once: a page that repeats it may not fill the log."""
+        if key in self._said or len(self._said) > 100:
+            level = logging.DEBUG
+        self._said.add(key)
+        logger.log(level, "%s: %s", self.label, text)
 
 
 def _explain(closed: Closed, max_payload: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import textwrap
 import time
 from typing import Any
 
@@ -90,7 +91,9 @@ class _Steps:
     def done(self, what: str, detail: str = "") -> None:
         now = time.perf_counter()
         milliseconds, self._last = (now - self._last) * 1000, now
-        print(f"{milliseconds:8.1f} ms  {what}" + (f"\n{'':13}{detail}" if detail else ""), flush=True)
+        print(f"{milliseconds:8.1f} ms  {what}", flush=True)
+        for line in textwrap.wrap(detail, 66):
+            print(f"{'':13}{line}", flush=True)
 
 
 def run_demo() -> int:
@@ -141,7 +144,7 @@ async def _use(client: Client, steps: _Steps) -> None:
     steps.done("tools/list", ", ".join(tool.name for tool in tools))
     for name, args in (("search_products", {"query": "tea"}), ("add_to_cart", {"id": 2}), ("add_to_cart", {"id": "2"})):
         result = await client.call_tool(name, args)
-        mark = "refused: " if result.is_error else ""
+        mark = "refused, as it should be: " if result.is_error else ""
         steps.done(f"{name} {json.dumps(args)}", mark + getattr(result.content[0], "text", ""))
     heard: list[str] = []
 

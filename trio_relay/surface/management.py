@@ -7,7 +7,6 @@ import sys
 import webbrowser
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 import trio
@@ -19,6 +18,7 @@ from trio_relay.core.pending import OnProgress
 from trio_relay.core.results import CallResult, first_byte
 from trio_relay.core.schema import first_violation
 from trio_relay.errors import InvalidArguments, NotSent
+from trio_relay.relay.urls import origin_of
 from trio_relay.wire.codec import encode
 
 OPENER_S = 10.0
@@ -37,7 +37,6 @@ class _CallArgs(Struct):
     requestTabId: str | int | None = None
 
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _READ_ONLY = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 _NOTHING = {"type": "object", "properties": {}}
 
@@ -206,17 +205,10 @@ def _text(text: str) -> CallResult:
 
 def _http_origin(url: str) -> str:
     """The origin of an http(s) URL, as browsers write it. Raises `InvalidArguments` for anything else."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable() and " " not in url
-    except ValueError:
-        usable = False
-    if not usable:
+    origin = origin_of(url)
+    if origin is None or not origin.startswith(("http://", "https://")) or not url.isprintable() or " " in url:
         raise InvalidArguments(f"url must be an http or https URL, not {url[:200]!r}")
-    host = parts.hostname or ""
-    origin = f"{parts.scheme}://[{host}]" if ":" in host else f"{parts.scheme}://{host}"
-    return origin if port in (None, _DEFAULT_PORTS[parts.scheme]) else f"{origin}:{port}"
+    return origin
 
 
 async def open_on_this_machine(url: str) -> str | None:

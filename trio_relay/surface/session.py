@@ -21,7 +21,7 @@ from msgspec import Raw, UnsetType
 from trio_relay.core.backend import ToolBackend
 from trio_relay.core.results import CallResult, error_result, first_byte
 from trio_relay.relay.changes import visible_changes
-from trio_relay.relay.exchange import send_now
+from trio_relay.relay.exchange import call_as_result
 from trio_relay.surface.answers import Answers
 from trio_relay.surface.inflight import Call, InFlight, Key, ProgressTeller, request_key
 from trio_relay.surface.management import Tools
@@ -320,7 +320,7 @@ class Session:
         self._flight.add(call)
         args = arguments if not isinstance(arguments, UnsetType) and first_byte(arguments) == b"{" else NO_ARGUMENTS
         report = partial(self._progress.report, call)
-        outcome = send_now(lambda: self.tools.call(name, args, report))
+        outcome = call_as_result(lambda: self.tools.call(name, args, report))
         self._nursery.start_soon(self._serve_call, call, request_id, outcome)
 
     async def _serve_call(self, call: Call, request_id: bytes, outcome: Awaitable[CallResult]) -> None:

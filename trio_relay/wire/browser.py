@@ -87,8 +87,8 @@ class HelloRejected(Struct, tag_field="type", tag="hello/rejected", frozen=True)
     message: str
 
 
-MAX_SALVAGED = 4 << 20
-"""Longest frame, in bytes, that is searched for the one item that cannot be read."""
+MAX_SALVAGED = (2 << 20) + (64 << 10)
+"""Longest frame, in bytes, that is searched for the one item that cannot be read; longer lists are ignored anyway."""
 
 ITEM_DEPTH = 3  # of an item of a frame's list: {"tools":[item]}
 READABLE_DEPTH = 300
@@ -114,7 +114,7 @@ def decode_frame(data: bytes) -> BrowserFrame:
     try:
         return decode_spliceable(_frames, data)
     except Malformed as error:
-        if not error.too_deep or len(data) > MAX_SALVAGED:
+        if not error.too_deep or len(data) > MAX_SALVAGED or b'"tools/' not in data:
             raise
         frame = decode_spliceable(_frames, _without_deep_items(data))
         if isinstance(frame, ToolsList | ToolsChanged):
