@@ -281,3 +281,11 @@ def test_every_accepted_tool_is_one_that_all_clients_accept(seed: int) -> None:
             check_tools([members])
         except Exception as error:
             raise AssertionError(f"{raw} became {members}") from error
+
+
+@pytest.mark.parametrize("schema", ['{"type":"object","default":%s}', '"{\\"default\\":%s}"'])
+def test_a_tool_with_an_integer_no_client_reads_is_refused(schema: str) -> None:
+    raw = '{"name":"a","inputSchema":' + schema + "}"
+    assert parse_tool((raw % ("9" * 4300)).encode()).name == "a"
+    with pytest.raises(ToolRefused, match="integer of more than 4300 digits"):
+        parse_tool((raw % ("9" * 4301)).encode())

@@ -83,6 +83,20 @@ def test_the_longest_line_goes_out_and_one_byte_more_is_an_error_result(modern: 
     assert ("resultType" in refused["result"]) is modern
 
 
+@pytest.mark.parametrize("modern", [False, True])
+def test_an_integer_that_the_python_client_cannot_read_is_an_error_result(modern: bool) -> None:
+    """It drops such a line without a word, and the call hangs to its timeout."""
+
+    def line(digits: int) -> bytes:
+        result = parse_result(Raw(b'{"content":[],"x":%s}' % (b"9" * digits)))
+        return answers().call_line(b"7", result, modern=modern)
+
+    assert json.loads(line(4300))["result"]["x"] == int("9" * 4300)
+    refused = json.loads(line(4301))["result"]
+    assert refused["isError"] is True
+    assert "integer of more than 4300 digits" in refused["content"][0]["text"]
+
+
 @pytest.mark.parametrize(
     ("meta", "expected"),
     [

@@ -368,3 +368,37 @@ async def test_a_modern_line_that_nests_as_deeply_as_can_just_be_read_costs_the_
             await client.write(HEAD + b'"id":1,"method":"tools/call","params":{"name":"good","_meta":%s}}' % meta)
             assert (await response(client))["id"] in (1, None)
         await still_fine(client)
+
+
+async def test_no_line_of_ours_holds_a_line_separator_of_unicode(client: LineClient, hub: Hub) -> None:
+    """A02 for what is not a result: ids, progress tokens, rows of sources, names in errors."""
+    nasty = "a\u2028b\u2029"
+    await client.initialize()
+    async with open_tab(hub.port) as tab:
+        await tab.hello(nasty, title=nasty, url="https://a.example/" + nasty)
+        await tab.offer({"name": "t", "title": nasty, "description": nasty, nasty: nasty})
+        await client.wait_tools("t")
+        for method, params in (
+            ("ping", {}),
+            ("tools/list", {}),
+            (nasty, {}),
+            ("tools/call", {"name": "webmcp_list_sources"}),
+            ("tools/call", {"name": "webmcp_list_tools"}),
+            ("tools/call", {"name": "webmcp_tool_call", "arguments": {"toolName": nasty}}),
+            ("tools/call", {"name": "webmcp_open_page", "arguments": {"url": nasty}}),
+            ("tools/call", {"name": nasty}),
+            ("tools/call", {"name": "t", "arguments": [], nasty: nasty}),
+        ):
+            await client.write({"jsonrpc": "2.0", "id": nasty, "method": method, "params": params})
+            answer = await client.answer_to(nasty)
+            assert answer["id"] == nasty
+            if params.get("name") == "webmcp_list_sources":
+                assert answer["result"]["structuredContent"]["sources"][0]["tabId"] == nasty
+        request = {"name": "t", "_meta": {"progressToken": nasty}}
+        number = await client.send_request("tools/call", request)
+        invoke = await tab.expect("invoke")
+        await tab.send({"type": "progress", "callId": invoke["callId"], "progress": 1, "message": nasty})
+        await tab.answer(invoke, text_result(nasty))
+        await client.answer_to(number)
+    for line in client.lines:
+        assert len(line.decode().splitlines()) == 1, line

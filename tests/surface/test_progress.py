@@ -23,7 +23,7 @@ from trio_relay.surface.session import Session
 from trio_relay.surface.stdio import LineWriter
 
 
-@pytest.mark.parametrize("token", [7, "seven", 0, "", 2**60])
+@pytest.mark.parametrize("token", [7, "seven", 0, "", 2**60, "a\u2028"])
 async def test_progress_of_a_page_is_forwarded_before_the_answer(client: LineClient, hub: Hub, token: object) -> None:
     """Increasing values only, verbatim, with total and message; the token is echoed as it came."""
     await client.initialize()

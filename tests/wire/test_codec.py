@@ -16,6 +16,7 @@ from trio_relay.wire.codec import (
     decode,
     decode_spliceable,
     has_infinite_number,
+    has_overlong_integer,
     mend_surrogates,
     one_line,
 )
@@ -210,3 +211,17 @@ def test_a_number_is_infinite_exactly_when_a_double_is(text: str) -> None:
 )
 def test_as_text_reads_strings_only(raw: Raw, text: str | None) -> None:
     assert as_text(raw) == text
+
+
+@pytest.mark.parametrize(
+    ("digits", "overlong"), [(4299, False), (4300, False), (4301, True), (9000, True), (2_000_000, True)]
+)
+@pytest.mark.parametrize("frame", ["%s", "-%s", '{"a":[1,%s]}', '{"a\\\\":%s,"b":"\\""}'])
+def test_integers_that_no_python_client_reads_are_found(frame: str, digits: int, overlong: bool) -> None:
+    for shift in (0, 1, 2149, 2150, 2151):
+        assert has_overlong_integer((" " * shift + frame % ("9" * digits)).encode()) is overlong
+
+
+@pytest.mark.parametrize("text", ['"%s"', '{"%s":1}', '"\\"%s"', "0.%s", "1e-%s", "%s.5", "%se1", "[1.5,%s.0]"])
+def test_digits_that_are_no_integer_do_not_matter(text: str) -> None:
+    assert not has_overlong_integer((text % ("7" * 9000)).encode())

@@ -13,7 +13,15 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from trio_relay.wire.codec import Malformed, decode, encode, nested_deeper_than, one_line
+from trio_relay.wire.codec import (
+    MAX_INTEGER_DIGITS,
+    Malformed,
+    decode,
+    encode,
+    has_overlong_integer,
+    nested_deeper_than,
+    one_line,
+)
 
 MAX_TOOLS = 512
 MAX_DEFINITION_BYTES = 2 << 20
@@ -64,6 +72,8 @@ def parse_tool(raw: bytes) -> ToolDef:
         raise ToolRefused("the definition is not an object")
     if nested_deeper_than(raw, MAX_DEPTH):
         raise ToolRefused(f"its definition nests more than {MAX_DEPTH} levels deep")
+    if has_overlong_integer(raw):
+        raise ToolRefused(f"its definition holds an integer of more than {MAX_INTEGER_DIGITS} digits")
     name = _string(members.pop("name", None))
     if name is None or not name:
         raise ToolRefused("its name is missing, empty or not a string")
@@ -120,6 +130,8 @@ def _input_schema(raw: bytes | None) -> bytes:
             raise ToolRefused("its inputSchema is a string that is not JSON") from None
         if nested_deeper_than(raw, MAX_DEPTH):
             raise ToolRefused(f"its inputSchema nests more than {MAX_DEPTH} levels deep")
+        if has_overlong_integer(raw):
+            raise ToolRefused(f"its inputSchema holds an integer of more than {MAX_INTEGER_DIGITS} digits")
     if raw == b"true":
         return b'{"type":"object"}'
     schema = _object_schema(raw)

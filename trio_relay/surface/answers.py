@@ -12,7 +12,7 @@ from trio_relay.core.backend import ToolBackend
 from trio_relay.core.results import CallResult, error_result
 from trio_relay.core.tooldef import join
 from trio_relay.surface.management import LISTING
-from trio_relay.wire.codec import nested_deeper_than, one_line
+from trio_relay.wire.codec import MAX_INTEGER_DIGITS, has_overlong_integer, nested_deeper_than, one_line
 from trio_relay.wire.mcp import SERVER_INFO_KEY, result_line
 
 logger = logging.getLogger(__name__)
@@ -94,6 +94,8 @@ class Answers:
             problem = f"has {len(line)} bytes; MCP clients end the session above {MAX_LINE}"
         elif too_deep:
             problem = f"nests more than {MAX_DEPTH} levels deep, which some MCP clients cannot read"
+        elif has_overlong_integer(line):
+            problem = f"holds an integer of more than {MAX_INTEGER_DIGITS} digits, which some MCP clients cannot read"
         if problem is None:
             return line
         logger.warning("a result is refused: it %s", problem)

@@ -19,7 +19,7 @@ from trio_relay.core.results import CallResult, first_byte
 from trio_relay.core.schema import first_violation
 from trio_relay.errors import InvalidArguments, NotSent
 from trio_relay.relay.urls import origin_of
-from trio_relay.wire.codec import encode
+from trio_relay.wire.codec import encode, one_line
 
 OPENER_S = 10.0
 """Seconds the system's opener has; some wait for the browser they started."""
@@ -194,13 +194,14 @@ def _describe(tool: ToolView, rows: dict[str, dict[str, Any]]) -> bytes:
 
 def _structured(json: bytes) -> CallResult:
     """A result whose text and structuredContent are the same JSON."""
-    text = encode({"type": "text", "text": json.decode()})
+    json = one_line(json)
+    text = one_line(encode({"type": "text", "text": json.decode()}))
     body = b'{"content":[' + text + b'],"structuredContent":' + json + b"}"
     return CallResult(Raw(body), structured=Raw(json))
 
 
 def _text(text: str) -> CallResult:
-    return CallResult(Raw(encode({"content": [{"type": "text", "text": text}]})))
+    return CallResult(Raw(one_line(encode({"content": [{"type": "text", "text": text}]}))))
 
 
 def _http_origin(url: str) -> str:

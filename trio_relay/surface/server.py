@@ -24,7 +24,7 @@ from trio_relay._version import __version__
 from trio_relay.core.results import error_result
 from trio_relay.errors import RelayError
 from trio_relay.surface.session import SdkHooks, Session
-from trio_relay.wire.codec import encode
+from trio_relay.wire.codec import encode, one_line
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class _Writer:
                 self.accepted.add(request_id)
             self._waiting[request_id].set()
             return
-        line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        line = one_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode()) + b"\n"
         try:
             await self._hooks.write_line(line)
         except trio.BrokenResourceError:

@@ -27,7 +27,16 @@ from trio_relay.surface.inflight import Call, InFlight, Key, ProgressTeller, req
 from trio_relay.surface.management import Tools
 from trio_relay.surface.stdio import ByteStream, LineWriter, TooLong, read_lines
 from trio_relay.wire import mcp
-from trio_relay.wire.codec import Malformed, Maybe, as_text, decode, mend_surrogates, raw_bytes, require_utf8
+from trio_relay.wire.codec import (
+    Malformed,
+    Maybe,
+    as_text,
+    decode,
+    mend_surrogates,
+    one_line,
+    raw_bytes,
+    require_utf8,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +180,7 @@ class Session:
         envelope = decode(mcp.ENVELOPE, line)
         method = as_text(envelope.method)
         has_id = not isinstance(envelope.id, UnsetType)
-        request_id = bytes(envelope.id) if has_id else b"null"  # type: ignore[arg-type]
+        request_id = one_line(bytes(envelope.id)) if has_id else b"null"  # type: ignore[arg-type]
         key = request_key(request_id) if has_id else None
         if envelope.method is msgspec.UNSET and (envelope.result, envelope.error) != (msgspec.UNSET, msgspec.UNSET):
             return  # an answer; we never ask
@@ -258,7 +267,7 @@ class Session:
             plain = mcp.PLAIN_CALL.decode(line)
         except (ValueError, RecursionError):  # msgspec's errors and ours are ValueErrors
             return False
-        params, request_id = plain.params, bytes(plain.id)
+        params, request_id = plain.params, one_line(bytes(plain.id))
         meta = mcp.Meta() if isinstance(params.meta, UnsetType) else params.meta
         key = request_key(request_id)
         if key is None or first_byte(params.arguments) not in (b"", b"{", b"n"):

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from trio_relay.wire.codec import Maybe, encode
+from trio_relay.wire.codec import Maybe, encode, one_line
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -95,8 +95,8 @@ def error_line(request_id: bytes, code: int, message: str) -> bytes:
 
 
 def progress_line(token: bytes, progress: bytes, total: bytes | None, message: bytes | None) -> bytes:
-    """A progress notification. All arguments are JSON texts, echoed byte for byte."""
-    parts = [b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":', token]
+    """A progress notification. All arguments are JSON texts, which keep their digits and escapes."""
+    parts = [b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":', one_line(token)]
     parts += [b',"progress":', progress]
     if total is not None:
         parts += [b',"total":', total]
