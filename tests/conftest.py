@@ -37,9 +37,9 @@ async def client(hub: Hub, nursery: trio.Nursery) -> LineClient:
     """A client of `hub` in this process: memory streams, the real session and the real SDK. Not initialised."""
     from trio.testing import memory_stream_pair
 
+    from trio_relay.surface.lines import LineWriter
     from trio_relay.surface.server import SdkServer
     from trio_relay.surface.session import Session
-    from trio_relay.surface.stdio import LineWriter
 
     ours, theirs = memory_stream_pair()
     session = Session(hub, theirs, LineWriter(theirs), hub.config.max_payload)

@@ -18,8 +18,9 @@ from trio_relay.config import RelayConfig
 from trio_relay.errors import RelayError
 from trio_relay.relay.cluster import open_cluster
 from trio_relay.relay.ports import PortCache
+from trio_relay.surface.lines import LineWriter
 from trio_relay.surface.session import DRAIN_S, Session
-from trio_relay.surface.stdio import LineWriter, open_stream, take_over_stdio
+from trio_relay.surface.stdio import open_stream, take_over_stdio
 
 logger = logging.getLogger(__name__)
 

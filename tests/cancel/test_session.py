@@ -18,9 +18,9 @@ from tests.surface.setting import published
 from tests.surface.test_stdio import Gate
 from trio_relay import program
 from trio_relay.relay.hub import Hub
+from trio_relay.surface.lines import LineWriter
 from trio_relay.surface.server import SdkServer
 from trio_relay.surface.session import Session
-from trio_relay.surface.stdio import LineWriter
 
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 

@@ -8,7 +8,8 @@ from wsproto.connection import ConnectionState
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, RejectConnection, Request
 
 from tests.helpers import client_frame
-from trio_relay.links.frames import PING, TEXT, TextFrames, frame, read_close
+from trio_relay.links.frames import PING, TEXT, frame, read_close
+from trio_relay.links.text_frames import TextFrames
 
 REQUEST = (
     b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -19,9 +19,9 @@ from tests.surface.test_stdio import Gate
 from trio_relay.config import RelayConfig
 from trio_relay.links.source import Heartbeat
 from trio_relay.relay.hub import Hub, open_hub
+from trio_relay.surface.lines import LineWriter
 from trio_relay.surface.server import SdkServer
 from trio_relay.surface.session import Session
-from trio_relay.surface.stdio import LineWriter
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from trio_relay.surface.inflight import (
     ProgressTeller,
     request_key,
 )
-from trio_relay.surface.stdio import LineWriter
+from trio_relay.surface.lines import LineWriter
 
 
 class Told:

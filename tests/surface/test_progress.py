@@ -18,9 +18,9 @@ from tests.surface.test_calls import cancel, tab_of
 from tests.surface.test_stdio import Gate
 from trio_relay.relay.hub import Hub
 from trio_relay.surface import inflight
+from trio_relay.surface.lines import LineWriter
 from trio_relay.surface.server import SdkServer
 from trio_relay.surface.session import Session
-from trio_relay.surface.stdio import LineWriter
 
 
 @pytest.mark.parametrize("token", [7, "seven", 0, "", 2**60, "a\u2028"])

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from trio_relay.surface.stdio import MAX_QUEUED, ByteStream, LineWriter, PipeStream, ThreadStream, TooLong, read_lines
+from trio_relay.surface.lines import MAX_QUEUED, LineWriter, TooLong, read_lines
+from trio_relay.surface.stdio import ByteStream, PipeStream, ThreadStream
 
 PATIENCE = 10
 

@@ -12,7 +12,8 @@ import trio
 
 from trio_relay.core.pending import Progress
 from trio_relay.surface.inflight import PROGRESS_READ_S, Call, ProgressTeller
-from trio_relay.surface.stdio import LineWriter, open_stream
+from trio_relay.surface.lines import LineWriter
+from trio_relay.surface.stdio import open_stream
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells for both kinds")
 

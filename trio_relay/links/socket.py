@@ -23,8 +23,8 @@ from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection
 from wsproto import ConnectionType
 from wsproto.events import BytesMessage, Request
 
-from trio_relay.links.frames import TextFrames
 from trio_relay.links.metered import LINGER_S, RECEIVE_BYTES, SEND_CHUNK, MeteredStream
+from trio_relay.links.text_frames import TextFrames
 
 __all__ = ["Closed", "Socket", "connect", "handshake", "single_errors"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import trio
 
-from trio_relay.core.backend import Change, ToolBackend
+from trio_relay.core.backend import Change, SourceView, ToolBackend, ToolView
+from trio_relay.core.registry import Registry
 
 COALESCE_S = 0.016
 """Changes within one frame of a display are one change; a page that registers ten tools does so in one burst."""
@@ -27,6 +28,31 @@ class Bell:
 
     async def wait(self) -> None:
         await self._event.wait()
+
+
+class Followed:
+    """The half of a `ToolBackend` that shows a registry; whoever changes it rings the bell."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.bell = Bell()
+
+    def sources(self) -> list[SourceView]:
+        return self.registry.sources()
+
+    def tools(self) -> Iterator[ToolView]:
+        return self.registry.tools()
+
+    def listing(self) -> list[bytes]:
+        return self.registry.listing()
+
+    def change(self) -> Change:
+        return self.registry.change()
+
+    async def wait_change(self, seen: Change) -> Change:
+        while (now := self.change()) == seen:
+            await self.bell.wait()
+        return now
 
 
 def visible_changes(backend: ToolBackend, seen: Change) -> AsyncIterator[Change]:

@@ -13,7 +13,7 @@ import trio
 from msgspec import Raw
 
 from trio_relay.config import RelayConfig
-from trio_relay.core.backend import Change, SourceView, Target, ToolView
+from trio_relay.core.backend import SourceView, Target
 from trio_relay.core.pending import OnProgress, PendingCalls
 from trio_relay.core.registry import Registry, Source
 from trio_relay.core.results import CallResult
@@ -23,7 +23,7 @@ from trio_relay.links.listener import Accepted, bind, listen, port_of
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import single_errors
 from trio_relay.links.source import Heartbeat, serve_source
-from trio_relay.relay.changes import Bell
+from trio_relay.relay.changes import Bell, Followed
 from trio_relay.relay.exchange import Exchange, Way, check_arguments
 from trio_relay.relay.peers import PeerClient
 from trio_relay.relay.tab import Tab
@@ -42,7 +42,7 @@ DRAIN_S = 2.0
 """Seconds that calls of other relays have when this one leaves."""
 
 
-class Hub:
+class Hub(Followed):
     """A `ToolBackend` over the browser sockets of this process. Create it with `open_hub`."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Hub:
     ) -> None:
         self.config = config
         self.port = port
-        self.registry = Registry() if kept is None else kept
+        super().__init__(Registry() if kept is None else kept)
         self.registry.keep_all()
         self._grace_until = grace_until
         self._call_ended = Bell()
@@ -58,7 +58,6 @@ class Hub:
         self._heartbeat = heartbeat
         self._instance_id = str(uuid4())
         self._tabs: dict[str, Tab] = {}
-        self._bell = Bell()
 
     def __repr__(self) -> str:
         return f"<Hub on port {self.port}: {self.registry!r}, {len(self.pending)} pending calls>"
@@ -108,12 +107,12 @@ class Hub:
         self.registry.join(source, self.now_ms())
         if new:
             tab.say_connected(f"connected ({(source.title or source.url or 'untitled')[:80]})")
-        self._bell.ring()
+        self.bell.ring()
 
     def published(self, tab: Tab, tools: list[ToolDef]) -> None:
         self.registry.publish(tab.source_id, tools, self.now_ms())
         logger.debug("%s: %d tools", tab.label, len(tools))
-        self._bell.ring()
+        self.bell.ring()
 
     def seen(self, tab: Tab) -> None:
         if self.registry.source(tab.source_id) is not None:
@@ -123,34 +122,17 @@ class Hub:
         """The tab's page is gone: its row and tools vanish, and whoever waits for it is told at once."""
         self.registry.remove(tab.source_id)
         self.pending.fail_source(tab.source_id, error)
-        self._bell.ring()
+        self.bell.ring()
 
     def left(self, tab: Tab) -> None:
         self._tabs.pop(tab.source_id, None)
 
     # -- ToolBackend
 
-    def sources(self) -> list[SourceView]:
-        return self.registry.sources()
-
-    def tools(self) -> Iterator[ToolView]:
-        return self.registry.tools()
-
-    def listing(self) -> list[bytes]:
-        return self.registry.listing()
-
-    def change(self) -> Change:
-        return self.registry.change()
-
-    async def wait_change(self, seen: Change) -> Change:
-        while (now := self.registry.change()) == seen:
-            await self._bell.wait()
-        return now
-
     async def wait_rows(self, seen: int) -> None:
         """Return as soon as anything has changed that another relay would list, since `registry.rows` was `seen`."""
         while self.registry.rows == seen:
-            await self._bell.wait()
+            await self.bell.wait()
 
     def call(
         self,
@@ -212,7 +194,7 @@ class Hub:
         found = self.registry.resolve(name, target)
         with trio.move_on_at(min(self._grace_until, until)):
             while found[0].kept:
-                await self._bell.wait()
+                await self.bell.wait()
                 found = self.registry.resolve(name, target)
         if found[0].kept:
             raise NotSent(
@@ -263,7 +245,7 @@ class Hub:
         lost = self.registry.drop_kept()
         if lost:
             logger.info("%d tabs of the earlier relay did not come back", lost)
-        self._bell.ring()
+        self.bell.ring()
 
 
 def _timed_out(sent: bool, timeout: float | None) -> RelayError:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from trio_relay.config import RelayConfig
-from trio_relay.core.backend import Change, SourceView, Target, ToolView
+from trio_relay.core.backend import SourceView, Target
 from trio_relay.core.pending import OnProgress, PendingCalls, read_progress
 from trio_relay.core.registry import Registry, Source, source_prefix
 from trio_relay.core.results import CallResult
@@ -18,7 +18,7 @@ from trio_relay.core.tooldef import ToolDef, ToolRefused, parse_tool
 from trio_relay.errors import NotSent, RelayError, ResultRefused, SourceLost, SourceNotFound, TimedOut
 from trio_relay.links.peer import PeerLink
 from trio_relay.links.socket import Closed
-from trio_relay.relay.changes import Bell
+from trio_relay.relay.changes import Followed
 from trio_relay.relay.exchange import Exchange, Way, check_arguments
 from trio_relay.relay.urls import origin_of
 from trio_relay.wire import peer
@@ -32,15 +32,14 @@ LATER_S = 2.0
 LINK = "relay server"
 
 
-class Remote:
+class Remote(Followed):
     """A `ToolBackend` over a link to another relay. Lives as long as the link."""
 
     def __init__(self, config: RelayConfig, link: PeerLink) -> None:
         self.config = config
         self.pending = PendingCalls()
-        self.registry = Registry()
+        super().__init__(Registry())
         self._link = link
-        self._bell = Bell()
         self._features: frozenset[str] = frozenset()
         self._source_map: dict[str, list[str]] = {}
         self._parsed: dict[bytes, ToolDef | None] = {}  # what the last snapshot had, by its bytes
@@ -73,7 +72,7 @@ class Remote:
         match frame:
             case peer.Tools():
                 self._mirror(frame)
-                self._bell.ring()
+                self.bell.ring()
             case peer.Result():
                 if not self.pending.settle(LINK, frame.callId, frame.result):
                     logger.debug("a result of the relay server nobody waits for")
@@ -157,20 +156,6 @@ class Remote:
 
     def sources(self) -> list[SourceView]:
         return [source for source in self.registry.sources() if source.source_id != _UNKNOWN]
-
-    def tools(self) -> Iterator[ToolView]:
-        return self.registry.tools()
-
-    def listing(self) -> list[bytes]:
-        return self.registry.listing()
-
-    def change(self) -> Change:
-        return self.registry.change()
-
-    async def wait_change(self, seen: Change) -> Change:
-        while (now := self.change()) == seen:
-            await self._bell.wait()
-        return now
 
     def call(
         self, name: str, args: Raw, *, target: Target | None = None, on_progress: OnProgress | None = None

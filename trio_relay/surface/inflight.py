@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from trio_relay.core.pending import Progress
-from trio_relay.surface.stdio import LineWriter
+from trio_relay.surface.lines import LineWriter
 from trio_relay.wire.mcp import progress_line
 
 logger = logging.getLogger(__name__)

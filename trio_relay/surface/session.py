@@ -24,8 +24,9 @@ from trio_relay.relay.changes import visible_changes
 from trio_relay.relay.exchange import call_as_result
 from trio_relay.surface.answers import Answers
 from trio_relay.surface.inflight import Call, InFlight, Key, ProgressTeller, request_key
+from trio_relay.surface.lines import LineWriter, TooLong, read_lines
 from trio_relay.surface.management import Tools
-from trio_relay.surface.stdio import ByteStream, LineWriter, TooLong, read_lines
+from trio_relay.surface.stdio import ByteStream
 from trio_relay.wire import mcp
 from trio_relay.wire.codec import (
     Malformed,
