@@ -149,6 +149,18 @@ def another_protocol(port: int) -> Any:
     return talker(port, b"SSH-2.0-OpenSSH_9.6\r\n")
 
 
+def a_greeting_in_paragraphs(port: int) -> Any:
+    return talker(port, b"220 mail.example ready\r\n\r\n")
+
+
+def a_flood(port: int) -> Any:
+    return talker(port, b"x" * 40_000)
+
+
+def headers_that_are_no_text(port: int) -> Any:
+    return talker(port, b"HTTP/1.1 101 Fine\r\nUpgrade: \xff\xfe\r\nSec-WebSocket-Protocol: \xff\r\n\r\n")
+
+
 def one_that_hangs_up(port: int) -> Any:
     return talker(port, b"")
 
@@ -172,6 +184,9 @@ STRANGERS: dict[Callable[[int], Any], str] = {
     another_service: "'vite-hmr'",
     an_unknown_version: "version 2",
     another_protocol: "handshake",
+    a_greeting_in_paragraphs: "handshake",
+    a_flood: "handshake",
+    headers_that_are_no_text: "handshake",
     one_that_hangs_up: "handshake",
     a_greeting_and_no_more: "it said nothing",
 }

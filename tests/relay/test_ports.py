@@ -41,6 +41,7 @@ def entry(**changes: object) -> str:
         (entry(port="9340"), None),
         (entry(port=True), None),
         ("[]", None),
+        ("[" * 100_000, None),
         ("{", None),
         ("", None),
     ],

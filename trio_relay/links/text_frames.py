@@ -91,7 +91,12 @@ class TextFrames(WSConnection):
             try:
                 self._receive_head(data or b"")
             except UnicodeError:  # wsproto decodes some headers
-                raise RemoteProtocolError("HTTP header is not text", event_hint=RejectConnection()) from None
+                hint = None if self.client else RejectConnection()
+                raise RemoteProtocolError("HTTP header is not text", event_hint=hint) from None
+            except RemoteProtocolError as error:
+                if self.client:
+                    error.event_hint = None  # wsproto's hint is to answer with HTTP, which only a server can
+                raise
         elif data and self._state in (ConnectionState.OPEN, ConnectionState.LOCAL_CLOSING):
             try:
                 frames = self._reader.feed(data)

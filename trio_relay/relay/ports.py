@@ -38,7 +38,7 @@ class PortCache:
             entry = json.loads(self._path.read_bytes())
             port, written = entry["port"], datetime.fromisoformat(entry["updatedAt"])
             fresh = timedelta() <= (now or datetime.now(UTC)) - written < CACHE_AGE
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
         usable = isinstance(port, int) and not isinstance(port, bool) and port in DISCOVERY_PORTS
         return port if usable and fresh and entry.get("host") == host else None
