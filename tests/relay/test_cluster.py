@@ -346,3 +346,33 @@ async def test_a_server_that_says_only_tools_gives_no_row_of_its_own() -> None:
     ):
         assert [tool.name for tool in cluster.tools()] == ["a"]
         assert cluster.sources() == []
+
+
+async def test_a_relay_that_goes_while_a_start_looks_at_it_is_no_reason_to_fail(
+    monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    """A client that probes starts the program twice and kills the first one."""
+    ports = use_range(monkeypatch, 1)
+    first = trio.CancelScope()
+    gone = trio.Event()
+
+    async def short_lived(task_status: trio.TaskStatus[None]) -> None:
+        with first:
+            async with open_cluster(RelayConfig(port=ports[0], fixed_port=True)):
+                task_status.started()
+                await trio.sleep_forever()
+        gone.set()
+
+    await nursery.start(short_lived)
+    probe = Cluster._probe
+
+    async def probe_then_lose(self: Cluster, candidates: list[int], cached: int | None) -> Any:
+        verdicts = await probe(self, candidates, cached)
+        first.cancel()
+        await gone.wait()
+        return verdicts
+
+    monkeypatch.setattr(Cluster, "_probe", probe_then_lose)
+    with trio.fail_after(10):
+        async with open_cluster(RelayConfig(port=ports[0], fixed_port=True)) as second:
+            assert role(second) is Role.SERVER

@@ -41,6 +41,11 @@ CACHED_SILENT_S = 3.0
 FRESH_S = 5.0
 """Seconds for a port that was free a moment ago and is taken now: that is a relay which is just starting."""
 
+START_ATTEMPTS = 20
+START_PAUSE_S = 0.1
+"""How often and how soon a start looks again when a relay went, or came and went, while it looked: clients that probe
+start this program twice and kill the first one."""
+
 REFUSES_SLOWLY = sys.platform == "win32"
 """Windows tries a closed port for two seconds before it says so; whether it can be bound is known at once."""
 
@@ -90,6 +95,10 @@ class Cluster:
                 found = await self._attach_or_bind(stack)
                 if isinstance(found, Problems):
                     if not started:
+                        if found.changing and failed < START_ATTEMPTS:
+                            failed += 1
+                            await trio.sleep(START_PAUSE_S)
+                            continue
                         self.roles.step(Event.FAILED)
                         raise PortTaken(found.summary())
                 elif isinstance(found, PeerLink):
@@ -173,6 +182,7 @@ class Cluster:
             verdict = verdicts[port]
             if verdict is None:
                 problems.add(port, "its relay has just gone")
+                problems.changing = True
                 return problems
             if not verdict.free:
                 problems.add(port, str(verdict))
@@ -185,6 +195,7 @@ class Cluster:
                 if (link := await self._join(stack, port, FRESH_S)) is not None:
                     return link
                 problems.add(port, str(taken))
+                problems.changing = True
                 if self._was_our_servers(port):
                     return problems
         return problems
@@ -297,9 +308,14 @@ class Cluster:
 
 
 class Problems:
-    """Why no port could be had, port by port. Each is logged once, saying what was expected and what came."""
+    """Why no port could be had, port by port. Each is logged once, saying what was expected and what came.
+
+    Attributes:
+        changing: Whether a relay came or went meanwhile, so that another look may find something else.
+    """
 
     def __init__(self, ports: list[int]) -> None:
+        self.changing = False
         self._ports = ports
         self._found: list[tuple[int, str]] = []
 
