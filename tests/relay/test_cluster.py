@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +172,24 @@ def another_service(port: int) -> Any:
     return serve_by_hand(port=port, greet=[{"type": "server-hello", "service": "vite-hmr", "version": 1}])
 
 
+@asynccontextmanager
+async def one_that_never_closes(port: int) -> AsyncIterator[None]:
+    """A WebSocket server of another service that reads nothing, so our close frame stays unanswered."""
+
+    async def handle(stream: trio.SocketStream) -> None:
+        head = (await stream.receive_some()).decode()
+        key = next(line[19:] for line in head.split("\r\n") if line.lower().startswith("sec-websocket-key: "))
+        accept = b64encode(sha1(key.encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()).decode()
+        lines = ("HTTP/1.1 101 Fine", "Upgrade: websocket", "Connection: Upgrade", f"Sec-WebSocket-Accept: {accept}")
+        await stream.send_all("\r\n".join((*lines, "", "")).encode() + b"\x81\x07garbage")
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(trio.serve_tcp, handle, port, host="127.0.0.1"))
+        yield
+        nursery.cancel_scope.cancel()
+
+
 def an_unknown_version(port: int) -> Any:
     greet = [{"type": "server-hello", "service": "webmcp-local-relay", "version": 2}]
     return serve_by_hand(port=port, greet=greet, tools=plain_tools("a"))
@@ -183,6 +204,7 @@ STRANGERS: dict[Callable[[int], Any], str] = {
     an_http_server: "refused the WebSocket handshake",
     another_service: "'vite-hmr'",
     an_unknown_version: "version 2",
+    one_that_never_closes: "it sent 'garbage'",
     another_protocol: "handshake",
     a_greeting_in_paragraphs: "handshake",
     a_flood: "handshake",
