@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trio_relay._version import __version__
 from trio_relay.config import (
@@ -29,7 +30,9 @@ from trio_relay.config import (
 )
 from trio_relay.errors import ConfigError, RelayError
 from trio_relay.log import PatientHandler, set_up_logging
-from trio_relay.relay.ports import PortCache
+
+if TYPE_CHECKING:
+    from trio_relay.relay.ports import PortCache
 
 logger = logging.getLogger("trio_relay.cli")
 
@@ -132,6 +135,8 @@ def _warn_about(args: argparse.Namespace, config: RelayConfig) -> None:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the program and leave it: 0 after a normal end, 1 when it could not start, 2 for bad arguments."""
+    # Until the program listens for signals, one ends it without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     parser = build_parser()
     args = parser.parse_args(argv)
     if args.command not in (None, "demo"):
@@ -167,6 +172,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def _port_cache() -> PortCache:
     """The file in the home directory, or none where there is no home."""
+    from trio_relay.relay.ports import PortCache
+
     try:
         return PortCache(Path.home() / ".webmcp" / "relay-port.json")
     except RuntimeError:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import trio
 
 from trio_relay.relay.ports import PortCache, candidates
 
@@ -75,3 +76,41 @@ def test_a_home_that_cannot_be_written_costs_only_the_memory(tmp_path: Path) -> 
     assert cache.read("127.0.0.1") is None
     PortCache(None).write("127.0.0.1", 9341)
     assert PortCache(None).read("127.0.0.1") is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no lock")
+async def test_starts_take_turns(tmp_path: Path, nursery: trio.Nursery) -> None:
+    cache = PortCache(tmp_path / ".webmcp" / "relay-port.json")
+    order: list[str] = []
+
+    async def second() -> None:
+        async with cache.turn():
+            order.append("second")
+
+    async with cache.turn():
+        nursery.start_soon(second)
+        await trio.sleep(0.1)
+        order.append("first")
+    with trio.fail_after(5):
+        while len(order) < 2:  # noqa: ASYNC110  (the lock is looked at, too)
+            await trio.sleep(0.01)
+    assert order == ["first", "second"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no lock")
+async def test_a_frozen_holder_of_the_turn_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_relay.relay.ports.TURN_S", 0.05)
+    cache = PortCache(tmp_path / "relay-port.json")
+    with trio.fail_after(5):
+        async with cache.turn(), cache.turn():
+            pass
+
+
+async def test_without_a_home_nobody_waits(tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    for cache in (PortCache(None), PortCache(blocker / "relay-port.json")):
+        async with cache.turn(), cache.turn():
+            pass

@@ -90,3 +90,18 @@ def test_an_error_message_is_escaped() -> None:
     line = mcp.error_line(b"null", mcp.PARSE_ERROR, 'a "b"\nc')
     assert line.count(b"\n") == 1
     assert json.loads(line) == {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": 'a "b"\nc'}}
+
+
+@pytest.mark.parametrize(
+    ("line", "request_id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":"m","params":[', b"7"),
+        (b'{ "id" : "a b" , "method":"m"}', b'"a b"'),
+        (b'{"method":"m","params":[[]],"jsonrpc":"2.0","id":-3}', b"-3"),
+        (b'{"method":"m","params":{"id":5}}', b"null"),
+        (b'{"method":"m","id":5,"params":{}}', b"null"),
+        (b'{"id":1.5,"method":"m"}', b"null"),
+    ],
+)
+def test_the_id_of_a_line_that_cannot_be_read_is_found_where_clients_put_it(line: bytes, request_id: bytes) -> None:
+    assert mcp.find_request_id(line) == request_id

@@ -118,16 +118,15 @@ async def join(host: str, port: int, *, max_payload: int, patience: float) -> As
     limit = max_payload + peer.ENVELOPE_BYTES
     offered = (peer.SUBPROTOCOL, "webmcp.v1")
     joined = False
-    came: Closed | None = None  # kept, since time may run out while a stranger does not answer our close frame
     try:
         with trio.CancelScope(deadline=trio.current_time() + patience) as scope:
             async with connect(host, port, subprotocols=offered, max_message=limit) as socket:
-                await socket.send(peer.hello(limit))
-                await socket.send(peer.LIST_TOOLS)
                 try:
+                    await socket.send(peer.hello(limit))
+                    await socket.send(peer.LIST_TOOLS)
                     first = await _first_tools(socket)
-                except Closed as closed:
-                    came = closed
+                except BaseException:
+                    socket.abandon()  # a stranger may not know how to close
                     raise
                 scope.deadline = float("inf")
                 joined = True
@@ -143,8 +142,6 @@ async def join(host: str, port: int, *, max_payload: int, patience: float) -> As
             raise
         raise NotJoined(f"expected a WebMCP relay, but {closed.reason or closed}") from None
     if scope.cancelled_caught and not joined:
-        if came is not None:
-            raise NotJoined(f"expected a WebMCP relay, but {came.reason or came}")
         raise NotJoined(f"expected a WebMCP relay, but it said nothing for {patience:g} s", silent=True)
 
 

@@ -68,6 +68,7 @@ class Socket(WebSocketConnection):
         self._inbox: deque[bytes] = deque()
         self._arrived = trio.Event()
         self._reader_done = trio.Event()
+        self._abandoned = False
         self._reader_scope = trio.CancelScope(shield=True)
         self._we_closed: tuple[int, str] | None = None
         super().__init__(
@@ -144,7 +145,7 @@ class Socket(WebSocketConnection):
         """Send a close frame and wait at most a second for the peer's; then the socket is gone either way."""
         if self._we_closed is None and not self.ended.is_set():
             self._we_closed = (code, reason)
-        if self.metered.cut:
+        if self.metered.cut or self._abandoned:
             # A close frame would be read as the missing part of the frame that was cut.
             await trio.aclose_forcefully(self.metered)
         else:
@@ -153,6 +154,10 @@ class Socket(WebSocketConnection):
         if self.ended.is_set():  # the reader answers the peer's close, or explains its fault
             with trio.move_on_after(CLOSE_S if self.frames.fault is None else LINGER_S):
                 await self._reader_done.wait()
+
+    def abandon(self) -> None:
+        """Close without a closing handshake, when the time comes: this peer is not worth waiting for."""
+        self._abandoned = True
 
     def why_closed(self) -> Closed:
         if self.frames.fault is not None:

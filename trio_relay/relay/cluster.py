@@ -92,7 +92,14 @@ class Cluster:
         started, failed = False, 0
         while True:
             async with AsyncExitStack() as stack:
-                found = await self._attach_or_bind(stack)
+                hub: Hub | None = None
+                async with self._cache.turn():
+                    found = await self._attach_or_bind(stack)
+                    if isinstance(found, list):
+                        kept = self._registry if trio.current_time() < self._grace_until else None
+                        hub = await stack.enter_async_context(
+                            serve_hub(found, self.config, self._heartbeat, kept, self._grace_until)
+                        )
                 if isinstance(found, Problems):
                     if not started:
                         if found.changing and failed < START_ATTEMPTS:
@@ -111,11 +118,7 @@ class Cluster:
                     failed = 0
                     await trio.sleep(random.random() * JITTER_S)
                     continue
-                else:
-                    kept = self._registry if trio.current_time() < self._grace_until else None
-                    hub = await stack.enter_async_context(
-                        serve_hub(found, self.config, self._heartbeat, kept, self._grace_until)
-                    )
+                elif hub is not None:
                     self._become(Event.BOUND, hub, hub.port)
                     if not started:
                         task_status.started()

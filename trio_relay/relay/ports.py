@@ -6,9 +6,12 @@ import json
 import logging
 import os
 import secrets
+import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import trio
 
 from trio_relay.config import DEFAULT_PORT, DISCOVERY_PORTS
 
@@ -16,6 +19,11 @@ logger = logging.getLogger(__name__)
 
 CACHE_AGE = timedelta(hours=24)
 """How long a remembered port counts; a number of the port strategy."""
+
+TURN_S = 10.0
+TURN_LOOK_S = 0.01
+"""Seconds a start waits for its turn, and between its looks; a turn takes some milliseconds, or a few seconds beside
+strangers."""
 
 
 class PortCache:
@@ -29,6 +37,10 @@ class PortCache:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+
+    def turn(self) -> StartTurn:
+        """The lock beside the cache file."""
+        return StartTurn(None if self._path is None else self._path.with_name("relay.lock"))
 
     def read(self, host: str, now: datetime | None = None) -> int | None:
         """The port of a relay on `host` within the last 24 h, if it is in the discovery range."""
@@ -57,6 +69,43 @@ class PortCache:
             logger.debug("the port is not remembered: %s", error)
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+class StartTurn:
+    """One relay of a person at a time looks for a port: a lock on `~/.webmcp/relay.lock`, held for moments.
+
+    Two that look at once could each find the other's port silent, and split the browser between two servers. The lock
+    dies with its process; whoever cannot have it in `TURN_S` (a frozen holder), or at all (no home, Windows), goes on.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._fd: int | None = None
+
+    async def __aenter__(self) -> None:
+        if self._path is None or sys.platform == "win32":
+            return
+        import fcntl
+
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            logger.debug("starts do not take turns: %s", error)
+            return
+        with trio.move_on_after(TURN_S):
+            while True:
+                try:
+                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    await trio.sleep(TURN_LOOK_S)
+                else:
+                    return
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._fd is not None:
+            os.close(self._fd)  # and the lock with it
+            self._fd = None
 
 
 def candidates(port: int | None, cached: int | None, last: int | None = None, first: int = DEFAULT_PORT) -> list[int]:

@@ -23,6 +23,7 @@ from trio_relay.core.results import CallResult, error_result, first_byte
 from trio_relay.relay.changes import visible_changes
 from trio_relay.relay.exchange import call_as_result
 from trio_relay.surface.answers import Answers
+from trio_relay.surface.envelopes import envelope_of, fault_of, has_envelope, meta_of
 from trio_relay.surface.inflight import Call, InFlight, Key, ProgressTeller, request_key
 from trio_relay.surface.lines import LineWriter, TooLong, read_lines
 from trio_relay.surface.management import Tools
@@ -174,7 +175,8 @@ class Session:
             await self._take_apart(line)
         except Malformed as error:
             code = mcp.INVALID_REQUEST if error.is_json else mcp.PARSE_ERROR
-            await self._error(b"null", code, f"{error}"[:300])
+            request_id = mcp.find_request_id(line) if error.too_deep else b"null"
+            await self._error(request_id, code, f"{error}"[:300])
 
     async def _take_apart(self, line: bytes) -> None:
         """Serve any line. Raises `Malformed`, before anything was done, for one that cannot be read."""
@@ -187,7 +189,7 @@ class Session:
             return  # an answer; we never ask
         if as_text(envelope.jsonrpc) != "2.0" or method is None or (has_id and key is None):
             shown = request_id if key is not None else b"null"
-            await self._error(shown, mcp.INVALID_REQUEST, "not a JSON-RPC 2.0 request: " + _fault(envelope, has_id))
+            await self._error(shown, mcp.INVALID_REQUEST, "not a JSON-RPC 2.0 request: " + fault_of(envelope, has_id))
         elif key is None:
             await self._notification(method, envelope, line)
         else:
@@ -202,7 +204,7 @@ class Session:
             params = decode(
                 mcp.CALL_PARAMS, b"{}" if isinstance(envelope.params, UnsetType) else bytes(envelope.params)
             )
-            meta = _meta(params)
+            meta = meta_of(params)
             if meta is not None and await self._settled(params, meta):
                 if method == "tools/list" and first_byte(params.cursor) in (b"", b'"'):
                     await self._list(request_id, as_text(params.cursor))
@@ -216,7 +218,7 @@ class Session:
 
     async def _to_sdk(self, method: str, key: Key, request_id: bytes, envelope: mcp.Envelope, line: bytes) -> None:
         if self._era is None:
-            self._era = "modern" if method != "initialize" and _has_envelope(envelope) else "legacy"
+            self._era = "modern" if method != "initialize" and has_envelope(envelope) else "legacy"
         counted = method != "subscriptions/listen"  # answered when the session ends
         if counted:
             self._flight.add_other(key)
@@ -276,7 +278,7 @@ class Session:
         if isinstance(meta.protocolVersion, UnsetType):
             if not (self._era == "legacy" and self._legacy_ready):
                 return False
-        elif self._era != "modern" or _envelope_of(meta) not in self._envelopes:
+        elif self._era != "modern" or envelope_of(meta) not in self._envelopes:
             return False
         token = raw_bytes(meta.progressToken)
         if token is not None and request_key(token) is None:
@@ -290,7 +292,7 @@ class Session:
             return self._era == "legacy" and self._legacy_ready
         if self._era == "legacy":
             return False
-        envelope = _envelope_of(meta)
+        envelope = envelope_of(meta)
         if envelope in self._envelopes:
             return True
         if len(self._envelopes) >= MAX_ENVELOPES or isinstance(params.meta, UnsetType):
@@ -365,36 +367,3 @@ class Session:
                 await self._writer.write(mcp.LIST_CHANGED_LINE)
             else:
                 self._untold = self._listed  # by a client that lists before it is allowed to hear
-
-
-def _envelope_of(meta: mcp.Meta) -> tuple[bytes | None, ...]:
-    """What a modern client says of itself in every request; the SDK accepts or refuses it as a whole."""
-    return (
-        raw_bytes(meta.protocolVersion),
-        raw_bytes(meta.clientInfo),
-        raw_bytes(meta.clientCapabilities),
-        raw_bytes(meta.logLevel),
-    )
-
-
-def _meta(params: mcp.CallParams) -> mcp.Meta | None:
-    """The `_meta` members that matter; None when it is neither absent, null nor an object."""
-    kind = first_byte(params.meta)
-    if kind in (b"", b"n"):
-        return mcp.Meta()
-    return decode(mcp.META, bytes(params.meta)) if kind == b"{" else None  # type: ignore[arg-type]
-
-
-def _has_envelope(envelope: mcp.Envelope) -> bool:
-    if first_byte(envelope.params) != b"{":
-        return False
-    meta = _meta(decode(mcp.CALL_PARAMS, bytes(envelope.params)))  # type: ignore[arg-type]
-    return meta is not None and not isinstance(meta.protocolVersion, UnsetType)
-
-
-def _fault(envelope: mcp.Envelope, has_id: bool) -> str:
-    if as_text(envelope.jsonrpc) != "2.0":
-        return 'jsonrpc must be "2.0"'
-    if as_text(envelope.method) is None:
-        return "method must be a string"
-    return "id must be a string or an integer" if has_id else "id is missing"

@@ -6,6 +6,7 @@ as bytes.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
@@ -81,6 +82,16 @@ CALL_PARAMS = msgspec.json.Decoder(CallParams)
 META = msgspec.json.Decoder(Meta)
 PLAIN_CALL = msgspec.json.Decoder(PlainCall)
 CANCELLED_PARAMS = msgspec.json.Decoder(CancelledParams)
+
+
+_ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?[0-9]{1,19}|"[^"\\]{0,100}")\s*,')
+_ID_LAST = re.compile(rb',\s*"id"\s*:\s*(-?[0-9]{1,19}|"[^"\\]{0,100}")\s*\}\s*\Z')
+
+
+def find_request_id(line: bytes) -> bytes:
+    """The id of a request that nests too deeply to be read, where clients put it; `null` if it is not there."""
+    match = _ID_FIRST.match(line) or _ID_LAST.search(line, max(0, len(line) - 200))
+    return b"null" if match is None else match.group(1)
 
 
 def result_line(request_id: bytes, result: bytes) -> bytes:
