@@ -135,8 +135,9 @@ def _warn_about(args: argparse.Namespace, config: RelayConfig) -> None:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the program and leave it: 0 after a normal end, 1 when it could not start, 2 for bad arguments."""
-    # Until the program listens for signals, one ends it without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if argv is None:
+        # Until the program listens for signals, an interrupt ends it without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     parser = build_parser()
     args = parser.parse_args(argv)
     if args.command not in (None, "demo"):
