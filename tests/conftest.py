@@ -17,6 +17,24 @@ settings.register_profile("trio-relay", derandomize=True, deadline=None)
 settings.load_profile("trio-relay")
 
 
+async def _hold_nursery(task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    async with trio.open_nursery() as nursery:
+        task_status.started(nursery)
+        await trio.sleep_forever()
+
+
+@pytest.fixture
+async def nursery() -> AsyncIterator[trio.Nursery]:
+    """For background tasks of a test. Cancelling it ends them and nothing else.
+
+    Replaces pytest-trio's own, whose cancelling silently ends the test too: what stood after it never ran.
+    """
+    async with trio.open_nursery() as outer:
+        inner: trio.Nursery = await outer.start(_hold_nursery)
+        yield inner
+        outer.cancel_scope.cancel()
+
+
 @pytest.fixture
 async def hub() -> AsyncIterator[Hub]:
     """A hub on a free port, in this process."""
