@@ -93,7 +93,7 @@ class Cluster:
         while True:
             async with AsyncExitStack() as stack:
                 hub: Hub | None = None
-                async with self._cache.turn():
+                async with self._cache.turn(takeover=started):
                     found = await self._attach_or_bind(stack)
                     if isinstance(found, list):
                         kept = self._registry if trio.current_time() < self._grace_until else None

@@ -21,9 +21,10 @@ CACHE_AGE = timedelta(hours=24)
 """How long a remembered port counts; a number of the port strategy."""
 
 TURN_S = 10.0
+TAKEOVER_TURN_S = 0.5
 TURN_LOOK_S = 0.01
-"""Seconds a start waits for its turn, and between its looks; a turn takes some milliseconds, or a few seconds beside
-strangers."""
+"""Seconds a start waits for its turn, a takeover does, and between looks. A turn takes some milliseconds, or a few
+seconds beside strangers; a takeover all but always binds one known port, and tabs are waiting."""
 
 
 class PortCache:
@@ -38,9 +39,10 @@ class PortCache:
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
-    def turn(self) -> StartTurn:
+    def turn(self, *, takeover: bool = False) -> StartTurn:
         """The lock beside the cache file."""
-        return StartTurn(None if self._path is None else self._path.with_name("relay.lock"))
+        path = None if self._path is None else self._path.with_name("relay.lock")
+        return StartTurn(path, TAKEOVER_TURN_S if takeover else TURN_S)
 
     def read(self, host: str, now: datetime | None = None) -> int | None:
         """The port of a relay on `host` within the last 24 h, if it is in the discovery range."""
@@ -75,11 +77,12 @@ class StartTurn:
     """One relay of a person at a time looks for a port: a lock on `~/.webmcp/relay.lock`, held for moments.
 
     Two that look at once could each find the other's port silent, and split the browser between two servers. The lock
-    dies with its process; whoever cannot have it in `TURN_S` (a frozen holder), or at all (no home, Windows), goes on.
+    dies with its process; whoever cannot have it in time (a frozen holder), or at all (no home, Windows), goes on.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, patience: float) -> None:
         self._path = path
+        self._patience = patience
         self._fd: int | None = None
 
     async def __aenter__(self) -> None:
@@ -93,7 +96,7 @@ class StartTurn:
         except OSError as error:
             logger.debug("starts do not take turns: %s", error)
             return
-        with trio.move_on_after(TURN_S):
+        with trio.move_on_after(self._patience):
             while True:
                 try:
                     fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
