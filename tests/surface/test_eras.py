@@ -353,3 +353,16 @@ async def test_the_end_of_input_ends_a_subscription_with_an_answer(client: LineC
     answer = await response(client)
     assert answer["id"] == "listen-1"
     assert "result" in answer
+
+
+async def test_an_initialize_with_the_id_of_another_request_is_settled_by_its_own_answer(client: LineClient) -> None:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    lines = [
+        {"jsonrpc": "2.0", "id": 1, "method": "ping"},
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+    ]
+    await client.write("\n".join(map(json.dumps, lines)).encode())
+    answers = [await client.message() for _ in range(3)]
+    assert [answer["id"] for answer in answers] == [1, 1, 2]
+    assert "tools" in answers[2]["result"]

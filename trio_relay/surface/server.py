@@ -75,9 +75,9 @@ class _Writer:
     async def send(self, item: SessionMessage) -> None:
         message = item.message
         request_id = getattr(message, "id", None)
-        ok = isinstance(message, types.JSONRPCResponse)
+        result = message.result if isinstance(message, types.JSONRPCResponse) else None
         if isinstance(request_id, str) and request_id in self._waiting:
-            if ok:
+            if result is not None:
                 self.accepted.add(request_id)
             self._waiting[request_id].set()
             return
@@ -88,7 +88,8 @@ class _Writer:
             raise anyio.BrokenResourceError from None
         finally:
             if request_id is not None and not isinstance(message, types.JSONRPCRequest):
-                self._hooks.answered(encode(request_id), ok=ok)
+                handshake = result is not None and "protocolVersion" in result
+                self._hooks.answered(encode(request_id), handshake=handshake, failed=result is None)
 
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()

@@ -77,7 +77,8 @@ class SdkHooks(Protocol):
 
     async def write_line(self, line: bytes) -> None: ...
 
-    def answered(self, request_id: bytes, *, ok: bool) -> None: ...
+    def answered(self, request_id: bytes, *, handshake: bool, failed: bool) -> None:
+        """A request of the client was answered: with the outcome of an `initialize`, with an error, or otherwise."""
 
 
 class Session:
@@ -251,14 +252,15 @@ class Session:
     async def write_line(self, line: bytes) -> None:
         await self._writer.write(line)
 
-    def answered(self, request_id: bytes, *, ok: bool) -> None:
+    def answered(self, request_id: bytes, *, handshake: bool, failed: bool) -> None:
         key = request_key(request_id)
         if key is None:
             return
         self._flight.remove_other(key)
-        if key == self._initializing:
+        self._legacy_ready = self._legacy_ready or handshake
+        # Another request may have the id of an `initialize`: its answer settles nothing.
+        if key == self._initializing and (handshake or failed):
             self._initializing = None
-            self._legacy_ready = self._legacy_ready or ok
             self._initialize_settled.set()
 
     # -- the raw lane
