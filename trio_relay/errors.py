@@ -57,3 +57,10 @@ class TimedOut(CallFailed):
 
 class ResultRefused(CallFailed):
     """The tab answered with something an MCP client must not be given."""
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The first error of an exception group, however deeply nurseries have wrapped it; any other error is itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from trio_relay.config import RelayConfig
-from trio_relay.errors import RelayError
+from trio_relay.errors import RelayError, innermost
 from trio_relay.relay.cluster import open_cluster
 from trio_relay.relay.ports import PortCache
 from trio_relay.surface.lines import LineWriter
@@ -57,10 +57,7 @@ def run_program(config: RelayConfig, cache: PortCache, *, on_leaving: Callable[[
         try:
             trio.run(_serve, config, cache, stdin, stdout, on_leaving, strict_exception_groups=True)
         except* RelayError as group:
-            cause: BaseException = group
-            while isinstance(cause, BaseExceptionGroup):
-                cause = cause.exceptions[0]
-            raise cause from None
+            raise innermost(group) from None
     return 0
 
 

@@ -13,7 +13,7 @@ from functools import partial
 import trio
 
 from trio_relay.config import LOOPBACK_NAMES, RelayConfig
-from trio_relay.errors import CannotListen, PortTaken
+from trio_relay.errors import CannotListen, PortTaken, innermost
 from trio_relay.links.socket import Closed, Socket, handshake
 from trio_relay.wire import peer
 from trio_relay.wire.browser import SUBPROTOCOLS
@@ -121,8 +121,7 @@ async def _serve(stream: trio.SocketStream, *, config: RelayConfig, handler: Han
 
 def _brief(error: BaseException) -> str:
     """The innermost cause of an error, on one line."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = innermost(error)
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import trio
 from trio_websocket import ConnectionClosed
 
+from trio_relay.errors import innermost
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import Closed, Socket, connect
 from trio_relay.wire import peer
@@ -75,9 +76,7 @@ class PeerLink:
                 await self.socket.ended.wait()
                 raise self._verdict or self.socket.why_closed()
         except* Closed as group:
-            error: BaseException = group
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
+            error = innermost(group)
             assert isinstance(error, Closed)
             closed = error
         finally:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import trio
 
+from trio_relay.errors import innermost
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import Closed, Socket
 from trio_relay.wire import browser
@@ -79,21 +80,15 @@ async def serve_source(
             socket.attach(source.message)
             await source.end()
     except* Closed as group:
-        closed = _first(group)
+        error = innermost(group)
+        assert isinstance(error, Closed)
+        closed = error
     finally:
         socket.detach()
         sink.gone(closed)
         if closed.ours:
             with trio.CancelScope(shield=True):  # at most a second, see `close`
                 await socket.close(closed.code, closed.reason)
-
-
-def _first(group: BaseExceptionGroup[Closed]) -> Closed:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, Closed)
-    return error
 
 
 class _Source:

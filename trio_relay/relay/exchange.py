@@ -104,7 +104,6 @@ class Exchange:
         self._ended = ended
         self._end = None if timeout is None else trio.current_time() + timeout
         self._patience = patience
-        self._args = args
         self._waiting = trio.Event()
         self._call = pending.open(way.source_id, self._waiting.set, on_progress)
         try:

@@ -98,7 +98,6 @@ class Remote(Followed):
         tools = self._parse(snapshot.tools)
         mirror = Registry()
         names: dict[tuple[str, str], str] = {}
-        tab_ids = {row.source_id: row.tab_id for row in snapshot.sources}
         rows = {row.source_id: row for row in snapshot.sources}
         by_source: dict[str, dict[str, ToolDef]] = {source_id: {} for source_id in rows}
         titles = {source_id: source_prefix(row.tab_id, row.title) for source_id, row in rows.items()}
@@ -110,7 +109,7 @@ class Remote(Followed):
                 if description.startswith(prefix.rstrip(" ")):
                     description = description[len(prefix) :]
                 own = snapshot.originalNames.get(public, public)
-                names.setdefault((own, tab_ids.get(source_id, source_id)), public)
+                names.setdefault((own, rows[source_id].tab_id if source_id in rows else source_id), public)
                 by_source.setdefault(source_id, {})[public] = msgspec.structs.replace(
                     tool, name=own, description=description
                 )

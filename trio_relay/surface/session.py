@@ -275,46 +275,41 @@ class Session:
         params, request_id = plain.params, one_line(bytes(plain.id))
         meta = mcp.Meta() if isinstance(params.meta, UnsetType) else params.meta
         key = request_key(request_id)
-        if key is None or first_byte(params.arguments) not in (b"", b"{", b"n"):
+        if key is None or not self._knows(meta):
             return False
-        if isinstance(meta.protocolVersion, UnsetType):
-            if not (self._era == "legacy" and self._legacy_ready):
-                return False
-        elif self._era != "modern" or envelope_of(meta) not in self._envelopes:
+        call = _new_call(key, params.arguments, meta)
+        if call is None:
             return False
-        token = raw_bytes(meta.progressToken)
-        if token is not None and request_key(token) is None:
-            return False
-        self._start_call(Call(key, token), request_id, params.name, params.arguments)
+        self._start_call(call, request_id, params.name, params.arguments)
         return True
 
-    async def _settled(self, params: mcp.CallParams, meta: mcp.Meta) -> bool:
-        """Whether the SDK would serve this request: its era is settled and its envelope accepted."""
+    def _knows(self, meta: mcp.Meta) -> bool:
+        """Whether the SDK has settled the era of this request already, and accepted what its client says of itself."""
         if isinstance(meta.protocolVersion, UnsetType):
             return self._era == "legacy" and self._legacy_ready
-        if self._era == "legacy":
-            return False
-        envelope = envelope_of(meta)
-        if envelope in self._envelopes:
+        return self._era == "modern" and envelope_of(meta) in self._envelopes
+
+    async def _settled(self, params: mcp.CallParams, meta: mcp.Meta) -> bool:
+        """Whether the SDK would serve this request; a new envelope of a modern client is shown to it."""
+        if self._knows(meta):
             return True
+        if isinstance(meta.protocolVersion, UnsetType) or self._era == "legacy":
+            return False
         if len(self._envelopes) >= MAX_ENVELOPES or isinstance(params.meta, UnsetType):
             return False
         self._era = "modern"
         if not await self._sdk.accepts_envelope(bytes(params.meta)):
             return False
-        self._envelopes.add(envelope)
+        self._envelopes.add(envelope_of(meta))
         return True
 
     def _call_of(self, key: Key, params: mcp.CallParams, meta: mcp.Meta) -> Call | None:
         """The call, if nothing about it is doubtful."""
-        if first_byte(params.name) != b'"' or first_byte(params.arguments) not in (b"", b"{", b"n"):
+        if first_byte(params.name) != b'"':
             return None
         if any(not isinstance(odd, UnsetType) for odd in (params.task, params.inputResponses, params.requestState)):
             return None
-        token = raw_bytes(meta.progressToken)
-        if token is not None and request_key(token) is None:
-            return None
-        return Call(key, token)
+        return _new_call(key, params.arguments, meta)
 
     async def _list(self, request_id: bytes, cursor: str | None) -> None:
         self._listed, self._untold = True, False
@@ -369,3 +364,11 @@ class Session:
                 await self._writer.write(mcp.LIST_CHANGED_LINE)
             else:
                 self._untold = self._listed  # by a client that lists before it is allowed to hear
+
+
+def _new_call(key: Key, arguments: Maybe, meta: mcp.Meta) -> Call | None:
+    """A call whose arguments and progress token are what MCP allows; None is for the SDK to refuse."""
+    token = raw_bytes(meta.progressToken)
+    if first_byte(arguments) not in (b"", b"{", b"n") or (token is not None and request_key(token) is None):
+        return None
+    return Call(key, token)
