@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import trio
@@ -29,6 +30,33 @@ LINGER_S = 2.0
 reset the connection and destroy the close frame that explains why."""
 
 
+class TurnReader:
+    """Reads a non-blocking descriptor with one task switch where trio takes two, in turns of `TURN_S`. POSIX only.
+
+    Args:
+        fileno: Asked before each read, as the descriptor may have been closed and its number given away.
+    """
+
+    def __init__(self, fileno: Callable[[], int]) -> None:
+        self._fileno = fileno
+        self._turn_ends = time.perf_counter() + TURN_S
+
+    async def read(self, max_bytes: int) -> bytes:
+        """The next bytes; b"" at the end. Raises OSError."""
+        if time.perf_counter() > self._turn_ends:
+            await trio.lowlevel.checkpoint()
+            self._turn_ends = time.perf_counter() + TURN_S
+        while True:
+            try:
+                data = os.read(self._fileno(), max_bytes)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._fileno())
+                self._turn_ends = time.perf_counter() + TURN_S
+            else:
+                await trio.lowlevel.checkpoint_if_cancelled()
+                return data
+
+
 class MeteredStream(trio.abc.Stream):
     """A TCP stream that remembers when the peer last showed life, and can send at once what the kernel takes.
 
@@ -40,7 +68,7 @@ class MeteredStream(trio.abc.Stream):
         self._lock = trio.Lock()
         self._rest: bytes | memoryview = b""  # of a frame that has begun
         self._sending = False
-        self._turn_ends = time.perf_counter() + TURN_S
+        self._reader = TurnReader(stream.socket.fileno)
         self.last_life = trio.current_time()
         self.linger = False
         # Fails if the peer is gone already; the first read will say so.
@@ -66,19 +94,8 @@ class MeteredStream(trio.abc.Stream):
         """trio's `receive_some` without its wrappers, which cost as much as the rest of a small message."""
         if sys.platform == "win32":
             return await self._stream.receive_some(max_bytes)
-        if time.perf_counter() > self._turn_ends:
-            await trio.lowlevel.checkpoint()
-            self._turn_ends = time.perf_counter() + TURN_S
         try:
-            while True:
-                try:
-                    data = os.read(self._stream.socket.fileno(), max_bytes)
-                except BlockingIOError:
-                    await trio.lowlevel.wait_readable(self._stream.socket)
-                    self._turn_ends = time.perf_counter() + TURN_S
-                else:
-                    await trio.lowlevel.checkpoint_if_cancelled()
-                    return data
+            return await self._reader.read(max_bytes)
         except OSError as error:
             raise trio.BrokenResourceError from error
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
 import trio
+
+from trio_relay.links.metered import TurnReader
 
 PIPE_BYTES = 1 << 20
 """Asked of Linux for each pipe; with the default of 64 KiB a 10 MB line costs 160 wake-ups on each side."""
@@ -21,10 +22,6 @@ PIPE_BYTES = 1 << 20
 READ_BYTES = 65_536
 WRITE_BYTES = 65_536
 """Bytes per system call. Lines up to this size are gathered into one write."""
-
-TURN_S = 0.002
-"""How long stdin may be read without a pause while more is always there (a file always has more): the answers to what
-was read, and the tabs, get their turn in between."""
 
 
 class ByteStream(Protocol):
@@ -72,25 +69,13 @@ class PipeStream:
     """trio's FdStream, reading with one task switch instead of two. POSIX only."""
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
         self._stream = trio.lowlevel.FdStream(fd)
+        self._reader = TurnReader(self._stream.fileno)
         self.send_all = self._stream.send_all
         self.aclose = self._stream.aclose
-        self._turn_ends = time.perf_counter() + TURN_S
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        if time.perf_counter() > self._turn_ends:
-            await trio.lowlevel.checkpoint()
-            self._turn_ends = time.perf_counter() + TURN_S
-        while True:
-            try:
-                data = os.read(self._fd, max_bytes or READ_BYTES)
-            except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._fd)
-                self._turn_ends = time.perf_counter() + TURN_S
-            else:
-                await trio.lowlevel.checkpoint_if_cancelled()
-                return data
+        return await self._reader.read(max_bytes or READ_BYTES)
 
 
 def open_stream(fd: int) -> ByteStream:
