@@ -22,6 +22,7 @@ FLOORS = {
     "wire": 2,
     "core": 3,
     "links": 4,
+    "chromium": 4,
     "relay": 5,
     **dict.fromkeys(("surface", "extensions"), 6),
     "program": 7,

@@ -1,0 +1,133 @@
+/**
+ * Runs in the extension's own world of every http(s) page: carries messages between `agent.js` (in the page's world, not trusted)
+ * and the service worker, over a port that the worker opens. It knows nothing of relays. The page can see its events but cannot reach
+ * the extension except through the shapes checked here.
+ *
+ * To the worker, once     {type: "page", runtime, tools: n}: this page has WebMCP; open a port if you want its tools
+ * Over the port, up       {type: "state", origin, runtime, tools} | {type: "result", callId, result} | {type: "progress", callId, …}
+ *                         | {type: "too-large", callId, size}
+ * Over the port, down     {type: "call", callId, toolName, args, limit} | {type: "cancel", callId, reason}
+ *                         | {type: "farewell"}: the worker closes the port on purpose; do not wake it
+ */
+(() => {
+  "use strict";
+
+  const UP = "trio-relay:from-page";
+  const DOWN = "trio-relay:to-page";
+  /** After the worker went (it was put to sleep or killed), how long until it is woken, in ms: time for a reload to take the page. */
+  const WAKE_AFTER = 300;
+
+  const retired = new AbortController();
+  const { signal } = retired;
+  let port = null;
+  let state = { type: "state", origin: location.origin, runtime: null, tools: [] };
+  let announced = false;
+  /** callId → largest size of its result that can be sent, in bytes. */
+  const limits = new Map();
+
+  const toPage = (message) => document.dispatchEvent(new CustomEvent(DOWN, { detail: JSON.stringify(message) }));
+
+  /** Say that this page has WebMCP. Silent while it is only prerendered: it is not a tab yet. */
+  function announce() {
+    if (signal.aborted || state.runtime === null || document.prerendering) return;
+    announced = true;
+    let sent;
+    try {
+      sent = chrome.runtime.sendMessage({ type: "page", ...summary() });
+    } catch {
+      retire(); // the extension was reloaded or removed; a new one has its own script here
+      return;
+    }
+    // The worker may be starting, or the extension just going: a page that still matters is asked for its port anyway.
+    sent.catch(() => {});
+  }
+
+  const summary = () => ({ runtime: state.runtime, tools: state.tools.length });
+
+  function retire() {
+    retired.abort();
+    port?.disconnect();
+  }
+
+  function fromPage(text) {
+    let message;
+    try {
+      message = JSON.parse(text);
+    } catch {
+      return; // some script of the page using our event's name
+    }
+    switch (message?.type) {
+      case "state":
+        if (!Array.isArray(message.tools)) return;
+        state = { ...state, runtime: message.runtime == null ? null : String(message.runtime), tools: message.tools };
+        port?.postMessage(state);
+        if (!announced) announce();
+        break;
+      case "result":
+        answer(String(message.callId), message.result, text.length);
+        break;
+      case "progress":
+        port?.postMessage({ ...message, callId: String(message.callId) });
+        break;
+    }
+  }
+
+  /** A result whose characters are already more than the bytes allowed is not carried any further. */
+  function answer(callId, result, size) {
+    const limit = limits.get(callId);
+    if (limit === undefined || !port) return; // not a call of ours, or answered already
+    limits.delete(callId);
+    if (size <= limit + 1000) {
+      try {
+        port.postMessage({ type: "result", callId, result });
+        return;
+      } catch {
+        // Chrome carries messages of up to 64 MiB.
+      }
+    }
+    port.postMessage({ type: "too-large", callId, size });
+  }
+
+  function adopt(opened) {
+    port?.disconnect();
+    port = opened;
+    limits.clear();
+    let farewell = false;
+    opened.onMessage.addListener((message) => {
+      if (message.type === "farewell") {
+        farewell = true;
+        return;
+      }
+      if (message.type === "call") limits.set(message.callId, message.limit);
+      else if (message.type === "cancel") limits.delete(message.callId);
+      toPage(message);
+    });
+    opened.onDisconnect.addListener(() => {
+      void chrome.runtime?.lastError;
+      if (port !== opened) return;
+      port = null;
+      for (const callId of limits.keys()) toPage({ type: "cancel", callId, reason: "the relay is gone" });
+      limits.clear();
+      // The worker closes its ports with a farewell when it wants none; otherwise it died, and has calls to take.
+      if (!signal.aborted && !farewell) setTimeout(announce, WAKE_AFTER);
+    });
+    opened.postMessage(state);
+  }
+
+  chrome.runtime.onConnect.addListener((opened) => {
+    if (signal.aborted || opened.sender?.id !== chrome.runtime.id) return;
+    adopt(opened);
+  });
+  chrome.runtime.onMessage.addListener((message, sender, respond) => {
+    if (!signal.aborted && sender.id === chrome.runtime.id && message?.type === "state?") respond(summary());
+  });
+  // A bfcached page lost its port when it was put away, and is a page of this tab again.
+  window.addEventListener("pageshow", ({ persisted }) => persisted && announce(), { signal });
+  document.addEventListener("prerenderingchange", announce, { signal });
+  document.addEventListener(UP, ({ detail }) => fromPage(detail), { signal });
+
+  // Of two scripts of ours in one page (the extension was reloaded) the older one goes.
+  document.dispatchEvent(new CustomEvent("trio-relay:newer"));
+  document.addEventListener("trio-relay:newer", retire, { signal, once: true });
+  toPage({ type: "report" });
+})();

@@ -1,0 +1,192 @@
+/**
+ * Which relay, which tabs: owns the set of shared tabs and the search for a relay. One relay at a time, the first found in the order
+ * of its ports.
+ */
+
+import { findRelay } from "./finder.js";
+import { loadSettings, RANGE, siteOf } from "./settings.js";
+import { relayTabId } from "./tab-id.js";
+import { SharedTab } from "./tab.js";
+
+/** After a lost connection the same port is tried once, in ms, ± a share of it: relays hand over within half a second. */
+const RETRY_AFTER = 500;
+const RETRY_SPREAD = 0.15;
+/** Then all ports, this long after the loss, in ms; and from then on at each alarm and wake-up. */
+const RESCAN_AT = [10_000, 20_000, 30_000];
+/** Pages that come while no relay is there do not each start a search, in ms. */
+const SEARCH_PAUSE = 1000;
+
+export class Sharing {
+  /** @param {() => void} onChange called when what `status` says may have changed */
+  constructor(onChange) {
+    this.onChange = onChange;
+    /** Chrome's tab id → SharedTab @type {Map<number, SharedTab>} */
+    this.tabs = new Map();
+    /** @type {import("./finder.js").Relay|null} */
+    this.relay = null;
+    /** What the relay said when it refused us, or null. @type {string|null} */
+    this.refusal = null;
+    this.search = null;
+    this.searchedAt = 0;
+    this.retry = null;
+    this.rescans = [];
+  }
+
+  // ---- the relay ---------------------------------------------------------------------------------------------------
+
+  /** Look for a relay, or see that ours is there, and share every tab that has WebMCP. Searches do not overlap. */
+  look() {
+    this.search ??= this.#look().finally(() => {
+      this.search = null;
+      this.searchedAt = Date.now();
+      this.onChange();
+    });
+    return this.search;
+  }
+
+  async #look() {
+    const { enabled, port } = await loadSettings();
+    if (!enabled) return;
+    if (!this.#connected()) {
+      this.onChange();
+      this.#use(await findRelay(port === null ? await this.#order() : [port]));
+    }
+    if (this.relay) await this.#shareAll();
+    else this.#rescanLater();
+  }
+
+  #connected() {
+    return this.relay !== null && [...this.tabs.values()].some((tab) => tab.accepted && tab.socket);
+  }
+
+  /** The range, with the port of last time in front. */
+  async #order() {
+    const { lastPort } = await chrome.storage.session.get("lastPort");
+    return RANGE.includes(lastPort) ? [lastPort, ...RANGE.filter((port) => port !== lastPort)] : RANGE;
+  }
+
+  #use(relay) {
+    if (this.relay && this.relay.instanceId !== relay?.instanceId) for (const tab of this.tabs.values()) tab.disconnect();
+    if (this.relay?.instanceId !== relay?.instanceId) this.refusal = null;
+    this.relay = relay;
+    if (!relay) return;
+    for (const timer of this.rescans) clearTimeout(timer);
+    this.rescans = [];
+    void chrome.storage.session.set({ lastPort: relay.port });
+  }
+
+  #rescanLater() {
+    if (this.rescans.length > 0) return;
+    this.rescans = RESCAN_AT.map((at) => setTimeout(() => void this.look(), at));
+  }
+
+  /** A tab's socket is gone. Mostly it was the relay: all of them come within a moment. */
+  lost(tab, { refused }) {
+    if (refused !== null) {
+      this.refusal = refused;
+      tab.close();
+    } else {
+      const spread = 1 + RETRY_SPREAD * (2 * Math.random() - 1);
+      this.retry ??= setTimeout(() => void this.#again(), RETRY_AFTER * spread);
+    }
+    this.onChange();
+  }
+
+  async #again() {
+    const before = this.relay;
+    if (before) {
+      const found = await findRelay([before.port]);
+      if (this.relay === before) this.#use(found);
+    }
+    this.retry = null;
+    if (this.relay) await this.#shareAll();
+    else this.#rescanLater();
+    this.onChange();
+  }
+
+  // ---- the tabs ----------------------------------------------------------------------------------------------------
+
+  /** Ask every tab whether it has WebMCP, and share those that do. */
+  async #shareAll() {
+    const tabs = await chrome.tabs.query({ url: ["http://*/*", "https://*/*"] });
+    await Promise.all(tabs.map(async ({ id }) => (await askPage(id))?.runtime && (await this.share(id))));
+  }
+
+  /** The relay took a tab. */
+  accepted() {
+    this.refusal = null;
+    this.onChange();
+  }
+
+  /** Share one tab, if its site may be and there is a relay. */
+  async share(tab) {
+    const { enabled, sitesOff, salt } = await loadSettings();
+    const site = siteOf((await chrome.tabs.get(tab).catch(() => null))?.url);
+    if (!enabled || site === null || sitesOff.includes(site)) {
+      this.tabs.get(tab)?.close();
+      return;
+    }
+    if (!this.relay) return;
+    let shared = this.tabs.get(tab);
+    if (!shared) {
+      shared = new SharedTab({ tab, tabId: relayTabId(tab, salt) }, this);
+      this.tabs.set(tab, shared);
+    }
+    if (!shared.page) shared.attachPage();
+    if (shared.mayConnect()) shared.connect(this.relay);
+    else this.#rescanLater();
+    this.onChange();
+  }
+
+  /** A page says that it has WebMCP: it is new in its tab, or lost its port. */
+  async pageAppeared(tab) {
+    this.tabs.get(tab)?.dropPage();
+    if (!this.#connected() && Date.now() - this.searchedAt > SEARCH_PAUSE) await this.look();
+    await this.share(tab);
+  }
+
+  /** Whether pages of this origin may be shared. Asked again by each page, in case the tab went elsewhere meanwhile. */
+  async allows(origin) {
+    const { enabled, sitesOff } = await loadSettings();
+    return enabled && siteOf(origin) !== null && !sitesOff.includes(origin);
+  }
+
+  /** The person changed a setting. */
+  async settingsChanged(changed) {
+    if ("port" in changed) this.#use(null);
+    for (const tab of [...this.tabs.values()]) {
+      if (!(await this.allows(tab.origin))) tab.close("This site was just switched off in the extension.");
+    }
+    await this.look();
+    this.onChange();
+  }
+
+  closeTab(tab) {
+    this.tabs.get(tab)?.close("The tab was closed while the tool ran; the tool may have done its work.");
+  }
+
+  /** A tab's end: nothing of it is kept. */
+  closed(tab) {
+    if (this.tabs.get(tab.tab) === tab) this.tabs.delete(tab.tab);
+    this.onChange();
+  }
+
+  /** What the popup shows. Plain data. */
+  async status() {
+    const { enabled, sitesOff, port } = await loadSettings();
+    return {
+      enabled,
+      sitesOff,
+      port,
+      searching: this.search !== null && !this.#connected(),
+      relay: this.relay,
+      refusal: this.refusal,
+      tabs: [...this.tabs.values()].map((tab) => tab.status()),
+    };
+  }
+}
+
+/** @returns {Promise<{runtime: string|null, tools: number}|null>} null where no script of ours is */
+export async function askPage(tab) {
+  return chrome.tabs.sendMessage(tab, { type: "state?" }, { frameId: 0 }).catch(() => null);
+}

@@ -1,0 +1,1 @@
+"""Chromium as a subprocess, with an extension loaded: for `trio-relay demo --browser` and for the tests."""

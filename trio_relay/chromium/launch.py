@@ -1,0 +1,125 @@
+"""Starts a Chromium or Chrome with a profile of its own, and ends it with everything it left."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import trio
+
+from trio_relay.chromium.devtools import DevTools, open_devtools
+
+FLAGS = (
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--enable-unsafe-extension-debugging",  # for Extensions.loadUnpacked; Chrome no longer has --load-extension
+    "--remote-debugging-pipe",
+)
+WEBMCP_FEATURES = "WebMCP,WebMCPTesting"
+EXIT_S = 3.0
+"""Seconds for the browser to end by itself before it is killed."""
+
+PUT_IN_PLACE = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.dup2(int(sys.argv[2]), 4)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
+"""A process in between, which makes the pipe ends the descriptors 3 and 4 that the browser uses. (Running this in a forked child of a
+process with threads is not safe, and shells differ on descriptors above 9.)"""
+
+LOWEST_FD = 10
+"""Our pipe ends are moved up here, so that putting them in place as 3 and 4 overwrites neither."""
+
+
+@asynccontextmanager
+async def open_chromium(
+    program: str, *flags: str, headless: bool = False, webmcp: bool = True, profile: Path | None = None
+) -> AsyncIterator[DevTools]:
+    """A running browser, driven over a pipe (POSIX only).
+
+    Args:
+        flags: further switches.
+        headless: without a window.
+        webmcp: whether `document.modelContext` is on.
+        profile: kept folder; without it a new one that is deleted at the end.
+
+    Raises:
+        OSError: the program cannot be started.
+        DevToolsError: it ended at once.
+    """
+    folder = profile or Path(tempfile.mkdtemp(prefix="trio-relay-chromium-"))
+    words = [program, *FLAGS, f"--user-data-dir={folder}", *flags]
+    words.append(f"--{'enable' if webmcp else 'disable'}-features={WEBMCP_FEATURES}")
+    if headless:
+        words += ["--headless=new", "--disable-gpu"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        words.append("--no-sandbox")  # Chromium refuses to run as root with it
+    try:
+        async with _piped([*words, "about:blank"]) as devtools:
+            yield devtools
+    finally:
+        if profile is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@asynccontextmanager
+async def _piped(words: Sequence[str]) -> AsyncIterator[DevTools]:
+    theirs_in, ours_out = _pipe()
+    ours_in, theirs_out = _pipe()
+    try:
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-I", "-S", "-c", PUT_IN_PLACE, str(theirs_in), str(theirs_out), *words],
+            pass_fds=(theirs_in, theirs_out),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(ours_in)
+        os.close(ours_out)
+        raise
+    finally:
+        os.close(theirs_in)
+        os.close(theirs_out)
+    async with trio.lowlevel.FdStream(ours_out) as send, trio.lowlevel.FdStream(ours_in) as receive:
+        try:
+            async with open_devtools(send, receive) as devtools:
+                yield devtools
+        finally:
+            await _end(process)
+
+
+async def _end(process: trio.Process) -> None:
+    """Ask it to go, then kill its session: helpers outlive a main process that is killed alone."""
+    with trio.CancelScope(shield=True):
+        with suppress(ProcessLookupError):
+            process.terminate()
+        with trio.move_on_after(EXIT_S):
+            await process.wait()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _pipe() -> tuple[int, int]:
+    ends = os.pipe()
+    try:
+        read, write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, LOWEST_FD) for end in ends)
+    finally:
+        for end in ends:
+            os.close(end)
+    return read, write
