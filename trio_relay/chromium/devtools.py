@@ -29,7 +29,7 @@ class Page:
         return await self._devtools.command(method, self._session, **params)
 
     async def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression (a promise is awaited) as JSON has it. Raises `DevToolsError` if it throws."""
+        """The value of a JavaScript expression, a promise awaited, as JSON. Raises `DevToolsError` if it throws."""
         answer = await self.command(
             "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True, userGesture=True
         )
@@ -77,7 +77,7 @@ class DevTools:
         return result
 
     async def targets(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """What can be attached to, `{targetId, type, title, url, …}` each; only one type (`service_worker`) if given."""
+        """What can be attached to, `{targetId, type, title, url, …}` each; of one type (`service_worker`) if given."""
         found: list[dict[str, Any]] = (await self.command("Target.getTargets"))["targetInfos"]
         return [info for info in found if kind in (None, info["type"])]
 

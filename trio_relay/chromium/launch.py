@@ -37,8 +37,8 @@ os.dup2(int(sys.argv[1]), 3)
 os.dup2(int(sys.argv[2]), 4)
 os.execvp(sys.argv[3], sys.argv[3:])
 """
-"""A process in between, which makes the pipe ends the descriptors 3 and 4 that the browser uses. (Running this in a forked child of a
-process with threads is not safe, and shells differ on descriptors above 9.)"""
+"""A process in between, which makes the pipe ends the descriptors 3 and 4 that the browser uses. (A forked child of a
+process with threads must not run Python, and shells differ on descriptors above 9.)"""
 
 LOWEST_FD = 10
 """Our pipe ends are moved up here, so that putting them in place as 3 and 4 overwrites neither."""
@@ -57,8 +57,7 @@ async def open_chromium(
         profile: kept folder; without it a new one that is deleted at the end.
 
     Raises:
-        OSError: the program cannot be started.
-        DevToolsError: it ended at once.
+        DevToolsError: at the first command, if the program cannot be started or ended at once.
     """
     folder = profile or Path(tempfile.mkdtemp(prefix="trio-relay-chromium-"))
     words = [program, *FLAGS, f"--user-data-dir={folder}", *flags]
