@@ -24,6 +24,7 @@ from trio_relay.links.frames import (
     mask,
     read_close,
 )
+from trio_relay.wire.codec import clean_text
 
 ROLES = [False, True]
 Frames = list[tuple[int, bytes]]
@@ -46,7 +47,7 @@ def peer_frame(opcode: int, payload: bytes, *, client: bool, fin: bool = True) -
 
 
 def read(data: bytes, *, client: bool = False, limit: int = 1000, step: int = 0) -> Frames:
-    reader = FrameReader(client=client, max_message=limit)
+    reader = FrameReader(client=client, max_message=limit, check_text=clean_text)
     out: Frames = []
     for start in range(0, len(data), step or len(data) or 1):
         out += reader.feed(data[start : start + (step or len(data))])
@@ -88,7 +89,7 @@ def test_any_messages_in_any_fragments_and_chunks_come_out_as_they_were(
     expected, frames = story
     stream = b"".join(peer_frame(op, payload, client=client, fin=fin) for op, payload, fin in frames)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
-    reader = FrameReader(client=client, max_message=2000)
+    reader = FrameReader(client=client, max_message=2000, check_text=clean_text)
     got: Frames = []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         got += reader.feed(stream[start:end])
@@ -147,7 +148,7 @@ def test_the_limit_counts_each_message_anew() -> None:
 
 
 def test_too_large_is_known_as_soon_as_the_header_is() -> None:
-    reader = FrameReader(client=False, max_message=1000)
+    reader = FrameReader(client=False, max_message=1000, check_text=clean_text)
     header = client_frame(b"x" * 100_000)[:14]
     assert reader.feed(header[:-1]) == []
     with pytest.raises(FrameError, match=r"1000 bytes \(--max-payload\)") as caught:

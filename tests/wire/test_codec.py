@@ -13,13 +13,16 @@ from msgspec import UNSET, Raw
 from trio_relay.wire.codec import (
     Malformed,
     as_text,
+    clean_text,
     decode,
+    decode_plain,
     decode_spliceable,
     has_infinite_number,
     has_overlong_integer,
     mend_surrogates,
     one_line,
 )
+from trio_relay.wire.mcp import PlainResult
 
 MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 ANY = msgspec.json.Decoder()
@@ -225,3 +228,22 @@ def test_integers_that_no_python_client_reads_are_found(frame: str, digits: int,
 @pytest.mark.parametrize("text", ['"%s"', '{"%s":1}', '"\\"%s"', "0.%s", "1e-%s", "%s.5", "%se1", "[1.5,%s.0]"])
 def test_digits_that_are_no_integer_do_not_matter(text: str) -> None:
     assert not has_overlong_integer((text % ("7" * 9000)).encode())
+
+
+def test_text_that_was_cleaned_is_utf8_on_one_line_and_else_unchanged() -> None:
+    for text in ("", "plain", "é漢😀", r'"a\u2028b"'):
+        data = text.encode()
+        assert clean_text(data) is data
+    assert clean_text('"a\u2028b\u2029c é"'.encode()) == r'"a\u2028b\u2029c é"'.encode()
+    for broken in (b"\xff", b"\xc3", b"\xed\xa0\xbd", b"\xc0\xaf"):
+        with pytest.raises(UnicodeDecodeError):
+            clean_text(broken)
+
+
+def test_plain_decoding_gives_none_for_whatever_it_does_not_take() -> None:
+    strict = msgspec.json.Decoder(PlainResult)
+    plain = decode_plain(strict, b'{\r\n"content":\n[1]}')
+    assert plain is not None
+    assert bytes(plain.content) == b"[1]"
+    for text in (b"{", b"[]", b'{"content":[],"more":1}', b'{"content":' + b"[" * 100_000 + b"]" * 100_000 + b"}"):
+        assert decode_plain(strict, text) is None

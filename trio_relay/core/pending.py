@@ -12,6 +12,7 @@ from itertools import count
 
 from trio_relay.errors import RelayError
 from trio_relay.wire.codec import Maybe, as_number, as_text, encode, one_line, raw_bytes
+from trio_relay.wire.mcp import PlainResult
 
 MAX_MESSAGE_CHARS = 10_000
 """How much of the message of a progress frame is told. Thousands may wait for a client that does not read, and a line
@@ -40,6 +41,9 @@ def read_progress(value: Maybe, total: Maybe, message: Maybe) -> Progress | None
 
 OnProgress = Callable[[Progress], None]
 
+Outcome = Maybe | PlainResult | RelayError
+"""The result of the page, as `core.results.parse_result` takes it, or what went wrong instead."""
+
 
 @dataclass(slots=True, eq=False)
 class PendingCall:
@@ -49,7 +53,7 @@ class PendingCall:
     source_id: str
     wake: Callable[[], None]
     on_progress: OnProgress | None = None
-    outcome: Maybe | RelayError | None = field(default=None)
+    outcome: Outcome | None = field(default=None)
 
 
 class PendingCalls:
@@ -79,7 +83,7 @@ class PendingCalls:
         if not calls:
             self._by_source.pop(call.source_id, None)
 
-    def settle(self, source_id: str, call_id: str, outcome: Maybe | RelayError) -> bool:
+    def settle(self, source_id: str, call_id: str, outcome: Outcome) -> bool:
         """Hand an outcome to the waiting call. False if this source has no such call (late, or not its own)."""
         call = self._by_source.get(source_id, {}).get(call_id)
         if call is None or call.outcome is not None:

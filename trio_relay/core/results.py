@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from trio_relay.core import tooldef
 from trio_relay.core.schema import MAX_CHECKED_BYTES, first_violation
 from trio_relay.wire.codec import Maybe, encode
+from trio_relay.wire.mcp import PlainResult
 
 MAX_PREVIEW_CHARS = 500
 """How much of an unusable answer is shown; a number of the wire protocol."""
@@ -73,17 +74,7 @@ class _Block(Struct, frozen=True):
         )
 
 
-class _Shape(Struct, frozen=True):
-    """A result as the fast path sees it. Strict: anything unusual fails to decode or is looked at closely."""
-
-    content: list[_Block] | UnsetType = UNSET
-    structuredContent: Maybe = UNSET
-    isError: bool | UnsetType = UNSET
-    meta: Maybe = msgspec.field(default=UNSET, name="_meta")
-    resultType: Maybe = UNSET
-
-
-_shape = msgspec.json.Decoder(_Shape)
+_plain_blocks = msgspec.json.Decoder(list[_Block])
 
 
 def _is_plain_meta(meta: Maybe) -> bool:
@@ -106,29 +97,22 @@ def error_result(message: str) -> CallResult:
     return CallResult(Raw(encode(body)), is_error=True)
 
 
-def parse_result(raw: Maybe) -> CallResult:
+def parse_result(raw: Maybe | PlainResult) -> CallResult:
     """Bring what a page returned into shape; whatever cannot be saved becomes an error result.
 
     Args:
-        raw: The `result` member of a result frame: checked JSON on one line, or UNSET when it was missing.
+        raw: The `result` of a result frame: checked JSON on one line (UNSET when it was missing), or its members as
+            found when the frame was read.
     """
     if isinstance(raw, UnsetType):
         return error_result("The page answered without a result.")
-    try:
-        shape = _shape.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        shape = None
-    if (
-        shape is not None
-        and shape.resultType is UNSET
-        and shape.content is not UNSET
-        and first_byte(shape.structuredContent) in (b"", b"{")
-        and _is_plain_meta(shape.meta)
-        and all(block.is_plain_text() for block in shape.content)
-    ):
-        structured = None if isinstance(shape.structuredContent, UnsetType) else shape.structuredContent
-        return CallResult(raw, shape.isError is True, structured, shape.meta is not UNSET)
-    text = bytes(raw)
+    if isinstance(raw, PlainResult):
+        text = raw.text()
+        if _needs_no_change(raw):
+            structured = None if isinstance(raw.structuredContent, UnsetType) else raw.structuredContent
+            return CallResult(Raw(text), raw.isError is True, structured, raw.meta is not UNSET)
+    else:
+        text = bytes(raw)
     if text[:1] != b"{":
         return _unusable(text, "is not an object")
     try:
@@ -136,6 +120,15 @@ def parse_result(raw: Maybe) -> CallResult:
     except RecursionError:
         # Nesting that could just be read in the reader task is too deep for a task with a deeper stack.
         return _unusable(text, "nests too deeply to be read")
+
+
+def _needs_no_change(result: PlainResult) -> bool:
+    if first_byte(result.structuredContent) not in (b"", b"{") or not _is_plain_meta(result.meta):
+        return False
+    try:
+        return all(block.is_plain_text() for block in _plain_blocks.decode(result.content))
+    except (msgspec.DecodeError, RecursionError):
+        return False
 
 
 def _object(raw: bytes) -> dict[str, bytes]:

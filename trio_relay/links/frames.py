@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 
@@ -65,10 +66,13 @@ class FrameReader:
     Args:
         client: Whether we are the client (then frames must not be masked, else they must be).
         max_message: Largest message in bytes, all its fragments together.
+        check_text: Gets each message and returns it, perhaps rewritten. Raises UnicodeDecodeError for what is not
+            UTF-8, as looking once is enough for 10 MB.
     """
 
-    def __init__(self, *, client: bool, max_message: int) -> None:
+    def __init__(self, *, client: bool, max_message: int, check_text: Callable[[bytes], bytes]) -> None:
         self._client = client
+        self._check_text = check_text
         self.max_message = max_message
         self._header = bytearray()
         self._in_payload = False
@@ -178,12 +182,10 @@ class FrameReader:
             assert self._message is not None
             payload = b"".join(self._message)
             self._message = None
-            if not payload.isascii():
-                try:
-                    payload.decode()
-                except UnicodeDecodeError:
-                    raise FrameError(1007, "text is not valid UTF-8") from None
-            out.append((TEXT, payload))
+            try:
+                out.append((TEXT, self._check_text(payload)))
+            except UnicodeDecodeError:
+                raise FrameError(1007, "text is not valid UTF-8") from None
 
 
 def read_close(payload: bytes) -> tuple[int, str]:

@@ -53,7 +53,7 @@ class SourceSink(Protocol):
 
     def tools(self, tools: browser.ToolsList | browser.ToolsChanged) -> None: ...
 
-    def result(self, result: browser.Result) -> None: ...
+    def result(self, result: browser.Result | browser.PlainAnswer) -> None: ...
 
     def progress(self, progress: browser.Progress) -> None: ...
 
@@ -110,7 +110,7 @@ class _Source:
             sink.unreadable(data, str(error))
             return
         match frame:
-            case browser.Result():
+            case browser.Result() | browser.PlainAnswer():
                 sink.result(frame)
             case browser.Pong():
                 pass

@@ -20,6 +20,7 @@ from wsproto.events import (
 from wsproto.utilities import RemoteProtocolError
 
 from trio_relay.links.frames import CLOSE, PING, PONG, TEXT, FrameError, FrameReader, close_payload, frame, read_close
+from trio_relay.wire.codec import clean_text
 
 
 class TextFrames(WSConnection):
@@ -30,7 +31,7 @@ class TextFrames(WSConnection):
 
     Args:
         max_message: Largest incoming message, in bytes.
-        on_message: Gets each message, valid UTF-8.
+        on_message: Gets each message, after `clean_text`.
         on_close: Called once when the peer has closed or broken the protocol, before any answer is written
             (it may not be reading).
     """
@@ -49,7 +50,7 @@ class TextFrames(WSConnection):
         self.peer_close: tuple[int, str] | None = None
         self._on_message = on_message
         self._on_close = on_close
-        self._reader = FrameReader(client=self.client, max_message=max_message)
+        self._reader = FrameReader(client=self.client, max_message=max_message, check_text=clean_text)
         self._state: ConnectionState | None = None
         self._queue: deque[Event] = deque()
         self._head = b""  # the HTTP head as far as it has come

@@ -73,7 +73,7 @@ class Remote(Followed):
             case peer.Tools():
                 self._mirror(frame)
                 self.bell.ring()
-            case peer.Result():
+            case peer.Result() | peer.PlainAnswer():
                 if not self.pending.settle(LINK, frame.callId, frame.result):
                     logger.debug("a result of the relay server nobody waits for")
             case peer.Progress():

@@ -131,8 +131,8 @@ class Tab:
             usable[tool.name] = tool
         return usable
 
-    def result(self, result: browser.Result) -> None:
-        call_id = as_text(result.callId)
+    def result(self, result: browser.Result | browser.PlainAnswer) -> None:
+        call_id = result.callId if isinstance(result, browser.PlainAnswer) else as_text(result.callId)
         self._hub.seen(self)
         if call_id is None or not self._hub.pending.settle(self.source_id, call_id, result.result):
             logger.debug("%s: a result nobody waits for (callId %.60r)", self.label, call_id)

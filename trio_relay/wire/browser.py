@@ -12,7 +12,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from trio_relay.wire.codec import Malformed, Maybe, decode, decode_spliceable, encode
+from trio_relay.wire.codec import Malformed, Maybe, decode, decode_plain, decode_spliceable, encode
+from trio_relay.wire.mcp import PlainResult
 
 SUBPROTOCOLS = ("webmcp.v1", "webmcp-discovery.v1")
 SERVICE_NAMES = ("webmcp-extension-relay", "webmcp-local-relay")
@@ -58,7 +59,14 @@ class Disconnected(Struct, tag_field="type", tag="source/disconnected", frozen=T
     reason: Maybe = UNSET
 
 
-BrowserFrame = Hello | ToolsList | ToolsChanged | Result | Progress | Pong | Disconnected
+class PlainAnswer(Struct, tag_field="type", tag="result", frozen=True, forbid_unknown_fields=True):
+    """A `result` frame about which nothing is odd, read in one pass."""
+
+    callId: str
+    result: PlainResult
+
+
+BrowserFrame = Hello | ToolsList | ToolsChanged | Result | Progress | Pong | Disconnected | PlainAnswer
 
 
 class BrowserClient(Struct, frozen=True):
@@ -100,7 +108,11 @@ HELLO_ACCEPTED = b'{"type":"hello/accepted"}'
 PING = b'{"type":"ping"}'
 RELOAD = b'{"type":"reload"}'
 
-_frames = msgspec.json.Decoder(BrowserFrame)
+_frames: msgspec.json.Decoder[BrowserFrame] = msgspec.json.Decoder(
+    Hello | ToolsList | ToolsChanged | Result | Progress | Pong | Disconnected
+)
+_plain_answer = msgspec.json.Decoder(PlainAnswer)
+_ANSWER_START = b'{"type":"result"'
 _raw_list = msgspec.json.Decoder(list[Raw])
 _client = msgspec.json.Decoder(BrowserClient)
 
@@ -108,15 +120,22 @@ _client = msgspec.json.Decoder(BrowserClient)
 def decode_frame(data: bytes) -> BrowserFrame:
     """Decode one message of a browser; its `Raw` members are safe to splice into a line of stdout.
 
+    Args:
+        data: As `links.socket` delivers it: it went through `clean_text`.
+
     Raises:
         Malformed: not JSON, no object, or an unknown `type`.
     """
+    if data.startswith(_ANSWER_START):
+        plain = decode_plain(_plain_answer, data)
+        if plain is not None:
+            return plain
     try:
-        return decode_spliceable(_frames, data)
+        return decode_spliceable(_frames, data, clean=True)
     except Malformed as error:
         if not error.too_deep or len(data) > MAX_SALVAGED or b'"tools/' not in data:
             raise
-        frame = decode_spliceable(_frames, _without_deep_items(data))
+        frame = decode_spliceable(_frames, _without_deep_items(data), clean=True)
         if isinstance(frame, ToolsList | ToolsChanged):
             return frame
         raise

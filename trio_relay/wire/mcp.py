@@ -72,6 +72,27 @@ class PlainCall(Struct, frozen=True):
     params: PlainParams
 
 
+class PlainResult(Struct, frozen=True, forbid_unknown_fields=True):
+    """A CallToolResult with known members only, located in the pass that reads its frame."""
+
+    content: Raw
+    structuredContent: Maybe = UNSET
+    isError: bool | UnsetType = UNSET
+    meta: Maybe = msgspec.field(default=UNSET, name="_meta")
+
+    def text(self) -> bytes:
+        """It as one JSON text."""
+        parts: list[bytes | Raw] = [b'{"content":', self.content]
+        if not isinstance(self.structuredContent, UnsetType):
+            parts += [b',"structuredContent":', self.structuredContent]
+        if not isinstance(self.isError, UnsetType):
+            parts.append(b',"isError":true' if self.isError else b',"isError":false')
+        if not isinstance(self.meta, UnsetType):
+            parts += [b',"_meta":', self.meta]
+        parts.append(b"}")
+        return b"".join(parts)
+
+
 class CancelledParams(Struct, frozen=True):
     requestId: Maybe = UNSET
     reason: Maybe = UNSET

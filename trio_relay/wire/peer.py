@@ -9,7 +9,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from trio_relay.wire.codec import Maybe, decode_spliceable, encode
+from trio_relay.wire.codec import Maybe, decode_plain, decode_spliceable, encode
+from trio_relay.wire.mcp import PlainResult
 
 SUBPROTOCOL = "webmcp-relay.v1"
 FEATURES = ("targeted-invoke", "cancel", "reload", "progress", "original-names")
@@ -98,10 +99,21 @@ class Progress(Struct, tag_field="type", tag="relay/progress", frozen=True):
     message: Maybe = UNSET
 
 
-ServerFrame = ServerHello | Tools | ToolsChanged | Result | Progress
+class PlainAnswer(Struct, tag_field="type", tag="relay/result", frozen=True, forbid_unknown_fields=True):
+    """A `relay/result` frame about which nothing is odd, read in one pass."""
+
+    callId: str
+    result: PlainResult
+
+
+ServerFrame = ServerHello | Tools | ToolsChanged | Result | Progress | PlainAnswer
 
 _client_frames = msgspec.json.Decoder(ClientFrame)
-_server_frames = msgspec.json.Decoder(ServerFrame)
+_server_frames: msgspec.json.Decoder[ServerFrame] = msgspec.json.Decoder(
+    ServerHello | Tools | ToolsChanged | Result | Progress
+)
+_plain_answer = msgspec.json.Decoder(PlainAnswer)
+_ANSWER_START = b'{"type":"relay/result"'
 
 LIST_TOOLS = b'{"type":"relay/list-tools"}'
 
@@ -114,13 +126,17 @@ def hello(max_payload: int) -> bytes:
 
 
 def decode_client_frame(data: bytes) -> ClientFrame:
-    """A message of a relay client. Raises `Malformed`."""
-    return decode_spliceable(_client_frames, data)
+    """A message of a relay client, which went through `clean_text`. Raises `Malformed`."""
+    return decode_spliceable(_client_frames, data, clean=True)
 
 
 def decode_server_frame(data: bytes) -> ServerFrame:
-    """A message of a relay server. Raises `Malformed`."""
-    return decode_spliceable(_server_frames, data)
+    """A message of a relay server, which went through `clean_text`. Raises `Malformed`."""
+    if data.startswith(_ANSWER_START):
+        plain = decode_plain(_plain_answer, data)
+        if plain is not None:
+            return plain
+    return decode_spliceable(_server_frames, data, clean=True)
 
 
 def tools_frame(
