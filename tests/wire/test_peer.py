@@ -165,7 +165,7 @@ def sent() -> list[bytes]:
         peer.reload("s"),
         peer.tools_frame("relay/tools", [], b"[]", {}, {}, 9),
         peer.tools_frame("relay/tools-changed", [b'{"name":"a"}'], encode([ROW]), {"a": ("s",)}, {"a": "b"}, 9),
-        peer.result("c", Raw(b'{"content":[]}')),
+        peer.result("c", (b'{"content":[]}',)),
         peer.progress("c", b"1", None, None),
     ]
 
@@ -206,7 +206,7 @@ def test_the_frames_of_a_server_are_what_the_protocol_says() -> None:
         "originalNames": {"a": "A.a"},
         "maxPayload": 77,
     }
-    assert json.loads(peer.result("c", Raw(b"{}"))) == {"type": "relay/result", "callId": "c", "result": {}}
+    assert json.loads(peer.result("c", (b"{}",))) == {"type": "relay/result", "callId": "c", "result": {}}
     assert json.loads(peer.progress("c", b"1.0", b"2", b'"m"')) == {
         "type": "relay/progress",
         "callId": "c",
@@ -225,7 +225,7 @@ def test_arguments_and_results_keep_their_bytes_in_both_directions() -> None:
     assert isinstance(invoke, peer.Invoke)
     assert isinstance(invoke.args, Raw)
     assert bytes(invoke.args).decode() == DIGITS
-    result = peer.decode_server_frame(peer.result("c", Raw(DIGITS.encode())))
+    result = peer.decode_server_frame(peer.result("c", (DIGITS.encode(),)))
     assert isinstance(result, peer.Result)
     assert isinstance(result.result, Raw)
     assert bytes(result.result).decode() == DIGITS

@@ -34,17 +34,23 @@ _items = msgspec.json.Decoder(list[Raw])
 
 
 class CallResult(Struct, frozen=True):
-    """A CallToolResult as JSON text on one line, without a resultType (it is complete).
+    """A CallToolResult, without a resultType (it is complete).
 
     Attributes:
+        pieces: Its JSON text on one line, in pieces; the last one ends with the closing brace.
         structured: The text of its structuredContent, if any.
         has_meta: Whether it has a `_meta`.
     """
 
-    json: Raw
+    pieces: tuple[bytes | Raw, ...]
     is_error: bool = False
     structured: Raw | None = None
     has_meta: bool = False
+
+    @property
+    def json(self) -> bytes:
+        """The whole text, as a copy."""
+        return b"".join(self.pieces)
 
 
 class _Block(Struct, frozen=True):
@@ -94,7 +100,7 @@ def first_byte(raw: Maybe) -> bytes:
 def error_result(message: str) -> CallResult:
     """A result that tells a model what went wrong (`isError: true`)."""
     body = {"content": [{"type": "text", "text": message}], "isError": True}
-    return CallResult(Raw(encode(body)), is_error=True)
+    return CallResult((encode(body),), is_error=True)
 
 
 def parse_result(raw: Maybe | PlainResult) -> CallResult:
@@ -107,10 +113,10 @@ def parse_result(raw: Maybe | PlainResult) -> CallResult:
     if isinstance(raw, UnsetType):
         return error_result("The page answered without a result.")
     if isinstance(raw, PlainResult):
-        text = raw.text()
         if _needs_no_change(raw):
             structured = None if isinstance(raw.structuredContent, UnsetType) else raw.structuredContent
-            return CallResult(Raw(text), raw.isError is True, structured, raw.meta is not UNSET)
+            return CallResult(raw.pieces(), raw.isError is True, structured, raw.meta is not UNSET)
+        text = b"".join(raw.pieces())
     else:
         text = bytes(raw)
     if text[:1] != b"{":
@@ -165,7 +171,7 @@ def _judge(raw: bytes, members: dict[str, bytes]) -> CallResult:
         fixed["content"] = blocks
     json = raw if fixed == members else tooldef.join(fixed)
     return CallResult(
-        Raw(json), is_error == b"true", None if structured is None else Raw(structured), has_meta="_meta" in fixed
+        (json,), is_error == b"true", None if structured is None else Raw(structured), has_meta="_meta" in fixed
     )
 
 

@@ -71,7 +71,7 @@ class PeerClient:
             call_id = find_call_id(data)
             if call_id is not None:  # an invoke is always answered
                 refusal = error_result(f"The relay that owns the browser cannot read the call: {error}.")
-                self._put(peer.result(call_id, refusal.json))
+                self._put(peer.result(call_id, refusal.pieces))
             return
         match frame:
             case peer.RelayHello():
@@ -120,13 +120,13 @@ class PeerClient:
             del self._calls[call_id]
         if result is None:
             return  # cancelled: no answer follows
-        answer = peer.result(call_id, result.json)
+        answer = peer.result(call_id, result.pieces)
         if len(answer) > self._limit:
             refusal = error_result(
                 f"The result has {len(answer)} bytes, and one that goes through another relay may have {self._limit}. "
                 "Ask the page for less, or in parts."
             )
-            answer = peer.result(call_id, refusal.json)
+            answer = peer.result(call_id, refusal.pieces)
         self._put(answer)
 
     async def _push(self) -> None:

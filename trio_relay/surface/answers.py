@@ -105,9 +105,10 @@ class Answers:
     def _call_line(self, request_id: bytes, result: CallResult, *, modern: bool) -> bytes:
         head = b'{"jsonrpc":"2.0","id":' + request_id + b',"result":'
         if not modern:
-            return b"".join((head, result.json, b"}\n"))
+            return b"".join((head, *result.pieces, b"}\n"))
         if not result.has_meta:
-            return b"".join((head, memoryview(result.json)[:-1], self._tail(), b"}\n"))
+            *most, last = result.pieces
+            return b"".join((head, *most, memoryview(last)[:-1], self._tail(), b"}\n"))
         members = {key: bytes(value) for key, value in _members.decode(result.json).items()}
         meta = {key: bytes(value) for key, value in _members.decode(members["_meta"]).items()}
         if meta.get(SERVER_INFO_KEY, b"null") == b"null":

@@ -197,11 +197,11 @@ def _structured(json: bytes) -> CallResult:
     json = one_line(json)
     text = one_line(encode({"type": "text", "text": json.decode()}))
     body = b'{"content":[' + text + b'],"structuredContent":' + json + b"}"
-    return CallResult(Raw(body), structured=Raw(json))
+    return CallResult((body,), structured=Raw(json))
 
 
 def _text(text: str) -> CallResult:
-    return CallResult(Raw(one_line(encode({"content": [{"type": "text", "text": text}]}))))
+    return CallResult((one_line(encode({"content": [{"type": "text", "text": text}]})),))
 
 
 def _http_origin(url: str) -> str:

@@ -188,8 +188,9 @@ def invoke(
     return b"".join((head, b',"args":', args, tail, b"}"))
 
 
-def result(call_id: str, json: Raw) -> bytes:
-    return b"".join((b'{"type":"relay/result","callId":', encode(call_id), b',"result":', json, b"}"))
+def result(call_id: str, pieces: tuple[bytes | Raw, ...]) -> bytes:
+    """A `relay/result`; the pieces make up a CallToolResult."""
+    return b"".join((b'{"type":"relay/result","callId":', encode(call_id), b',"result":', *pieces, b"}"))
 
 
 def progress(call_id: str, value: bytes, total: bytes | None, message: bytes | None) -> bytes:
