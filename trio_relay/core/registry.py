@@ -162,6 +162,13 @@ class Registry:
         """The other relay listed this tool under another name before; the tool is mirrored already."""
         self._names.adopt_retired(Key(tool, tab_id), name)
 
+    def reserve(self, names: Iterable[str]) -> None:
+        """Names that tools of tabs may not have, as other tools of this relay have them (see `Names.reserve`)."""
+        renamed = {key.tab for key in self._names.reserve(names)}
+        self.rows += bool(renamed)
+        for tab_id in renamed & self._tabs.keys():
+            self._refresh(self._tabs[tab_id])
+
     def keep_all(self) -> None:
         """The relay server that had these sources is gone: they are expected back."""
         for source in self._sources.values():
