@@ -149,9 +149,7 @@ def broken_sync(fd: int) -> None:
     raise OSError(5, "Input/output error")
 
 
-@pytest.mark.parametrize(
-    ("name", "broken"), [("write", full_disk), ("write", half_full_disk), ("fsync", broken_sync)], ids=str
-)
+@pytest.mark.parametrize(("name", "broken"), [("write", full_disk), ("write", half_full_disk), ("fsync", broken_sync)])
 def test_an_intent_that_cannot_be_written_refuses_the_call_and_leaves_no_part_of_a_line(
     log: AuditLog, monkeypatch: pytest.MonkeyPatch, name: str, broken: Any
 ) -> None:
