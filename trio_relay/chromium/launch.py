@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -15,7 +14,10 @@ from pathlib import Path
 
 import trio
 
-from trio_relay.chromium.devtools import DevTools, open_devtools
+from trio_relay.chromium.devtools import DevTools, DevToolsError, open_devtools
+
+if sys.platform != "win32":
+    import fcntl
 
 FLAGS = (
     "--no-first-run",
@@ -57,8 +59,10 @@ async def open_chromium(
         profile: kept folder; without it a new one that is deleted at the end.
 
     Raises:
-        DevToolsError: at the first command, if the program cannot be started or ended at once.
+        DevToolsError: on Windows; at the first command, if the program cannot be started or ended at once.
     """
+    if sys.platform == "win32":
+        raise DevToolsError("starting a browser needs Linux or macOS")
     folder = profile or Path(tempfile.mkdtemp(prefix="trio-relay-chromium-"))
     words = [program, *FLAGS, f"--user-data-dir={folder}", *flags]
     words.append(f"--{'enable' if webmcp else 'disable'}-features={WEBMCP_FEATURES}")
