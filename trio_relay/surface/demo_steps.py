@@ -13,6 +13,7 @@ from typing import Any
 
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.types import CallToolResult
 
 from trio_relay._version import __version__
 
@@ -70,23 +71,28 @@ async def show_tab(client: Client, steps: Steps) -> None:
 
 async def show_call(client: Client, steps: Steps, name: str, args: dict[str, Any], *, refused: bool = False) -> None:
     """One call and its result. Raises `DemoFailed` if it is an error, or none where it is meant to be `refused`."""
-    result = await client.call_tool(name, args)
-    said = getattr(result.content[0], "text", "")
-    if result.is_error != refused:
-        raise DemoFailed(f"{name} {json.dumps(args)}: {said}")
-    mark = "refused, as it should be: " if refused else ""
-    steps.done(f"{name} {json.dumps(args)}", mark + said)
+    call = f"{name} {json.dumps(args)}"
+    said = _text(await client.call_tool(name, args), call, refused)
+    steps.done(call, f"refused, as it should be: {said}" if refused else said)
 
 
 async def show_progress(client: Client, steps: Steps, name: str) -> None:
-    """One call without arguments, and the progress that was heard meanwhile."""
+    """One call without arguments, and the progress that was heard meanwhile. Raises `DemoFailed` if it is an error."""
     heard: list[str] = []
 
     async def listen(progress: float, total: float | None, message: str | None) -> None:
         heard.append(f"{progress:g}/{total:g}" if total is not None else f"{progress:g}")
 
-    result = await client.call_tool(name, {}, progress_callback=listen)
-    steps.done(f"{name} {{}}", f"{getattr(result.content[0], 'text', '')} (progress: {', '.join(heard)})")
+    call = f"{name} {{}}"
+    said = _text(await client.call_tool(name, {}, progress_callback=listen), call)
+    steps.done(call, f"{said} (progress: {', '.join(heard)})")
+
+
+def _text(result: CallToolResult, call: str, refused: bool = False) -> str:
+    text: str = getattr(result.content[0], "text", "") if result.content else ""
+    if result.is_error != refused:
+        raise DemoFailed(f"{call}: {text}")
+    return text
 
 
 def _free_port() -> int:
