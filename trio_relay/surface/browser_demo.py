@@ -40,6 +40,9 @@ DEMO_S = 60.0
 LOOK_S = 0.05
 """Between looks at something that sends no event: a worker that starts, a page that changes."""
 
+GONE_S = 0.5
+"""For the end of the browser to be noticed: its tab's end may be noticed before, which would be no explanation."""
+
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 TOOL_COUNT = 4
 NO_WINDOW = "; there is no display, so it has no window"
@@ -120,11 +123,15 @@ async def _demo(program: str, url: str) -> None:
             async with open_chromium(program, headless=not window) as browser:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_watch, browser, program)
-                    await _load_extension(browser, steps, f"{program}{'' if window else NO_WINDOW}", port)
-                    page = await _open_page(browser, url)
-                    await _tools_arrive(client)
-                    steps.done("The sample page opened, and the extension offered its tools.", url)
-                    await _use(client, page, steps)
+                    try:
+                        await _load_extension(browser, steps, f"{program}{'' if window else NO_WINDOW}", port)
+                        page = await _open_page(browser, url)
+                        await _tools_arrive(client)
+                        steps.done("The sample page opened, and the extension offered its tools.", url)
+                        await _use(client, page, steps)
+                    except Exception:
+                        await trio.sleep(GONE_S)
+                        raise
                     nursery.cancel_scope.cancel()
                 if stays:
                     limit.deadline = float("inf")
