@@ -60,6 +60,12 @@ def test_a_manifest_without_a_usable_key_is_one_clear_error(tmp_path: Path, mani
     assert str(tmp_path) in str(error.value)
 
 
+def test_the_readme_names_this_id() -> None:
+    assert f"--widget-origin chrome-extension://{extension_id()}\n" in (FOLDER.parents[1] / "README.md").read_text(
+        "utf-8"
+    )
+
+
 # -- what is printed
 
 

@@ -135,7 +135,7 @@ async def _demo(program: str, url: str) -> None:
                     nursery.cancel_scope.cancel()
                 if stays:
                     limit.deadline = float("inf")
-                    print_closing("Look at the page. Press Enter here, or close the browser, to end the demo.\n")
+                    print_closing("Look at the page. Press Enter here, or close the browser, to end the demo.")
                     await _enter_or_closed(browser)
                     steps = Steps()
             steps.done("The browser is closed, and its profile deleted.")

@@ -37,11 +37,15 @@ class Steps:
 
 
 def print_title(way: str) -> None:
-    print(f"trio-relay {__version__} demo: {way}\n", flush=True)
+    print(_filled(f"trio-relay {__version__} demo: {way}"), end="\n\n", flush=True)
 
 
 def print_closing(text: str) -> None:
-    print(f"\n{text}", flush=True)
+    print(f"\n{_filled(text)}", flush=True)
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 80, break_on_hyphens=False)
 
 
 def print_failure(problem: str) -> None:
