@@ -56,12 +56,9 @@ class _Parser(argparse.ArgumentParser):
 def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="trio-relay",
-        usage=(
-            "trio-relay [options] | trio-relay demo\n"
-            "       trio-relay demo --browser | trio-relay extension [--export DIR | --id]"
-        ),
+        usage="trio-relay [options] | trio-relay demo",
         description="MCP server on stdin and stdout for the WebMCP tools of open browser tabs.",
-        epilog="'trio-relay demo' shows it at work, with --browser in a real one; "
+        epilog="'trio-relay demo' shows it at work without a browser, with --browser in one; "
         "'trio-relay extension' tells how to load the browser extension.",
         allow_abbrev=False,
         formatter_class=partial(argparse.HelpFormatter, max_help_position=26, width=80),
