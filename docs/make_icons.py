@@ -26,8 +26,12 @@ SINK = 0.045
 
 
 def shapes(side: int) -> tuple[float, float, float, float]:
-    """Radius of the outer dots and of the middle one, half the width of the lines, margin; small icons need bolder ones."""
-    return (0.125, 0.115, 0.05, 0.0) if side <= 16 else (0.108, 0.125, 0.036, 0.0) if side < 100 else (0.095, 0.12, 0.028, 0.03)
+    """Radius of the outer dots and of the middle one, half the width of the lines, margin. Small icons are bolder."""
+    if side <= 16:
+        return 0.125, 0.115, 0.05, 0.0
+    if side < 100:
+        return 0.108, 0.125, 0.036, 0.0
+    return 0.095, 0.12, 0.028, 0.03
 
 
 def colour(x: float, y: float, side: int) -> tuple[int, int, int] | None:

@@ -1,8 +1,8 @@
 """Makes the README's pictures of the extension's popup: `python docs/make_screenshots.py [--folder DIR] [--scale N]`.
 
-Starts Chromium without a window, relays, and a page with WebMCP tools on loopback; writes PNG files. Needs the package
-installed with its dependencies (`pip install -e .`), a Chromium or Chrome (`--browser PROGRAM`), and the ports 8000 and 9333
-to 9348 free: one picture shows that nothing was found on them.
+Starts Chromium without a window, relays, and pages with WebMCP tools on loopback; writes PNG files. Needs the package
+installed with its dependencies (`pip install -e .`), a Chromium or Chrome (`--browser PROGRAM`), and the ports 8000 and
+9333 to 9348 free: one picture shows that nothing was found on them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ EXTENSION = HERE.parent / "trio_relay" / "browser"
 WIDTH = 360
 PATIENCE = 30.0
 PORT = 9333
+NOT_FOUND = ("No relay found", "The page has 3 tools")
+REFUSED = ("refuses this extension", "The page has 3 tools")
 CONNECTED = ("Connected to the relay", "Shared with 3 tools", "Shared tabs (3)", "2 tools", "no tools")
 OTHER_ORIGIN = "chrome-extension://" + "a" * 32
 
@@ -149,19 +151,19 @@ async def open_tabs(studio: Studio) -> list[Page]:
 
 async def take_all(studio: Studio) -> None:
     shop, *_ = await open_tabs(studio)
-    await take(studio, "popup-not-found", words=("No relay found", "The page has 3 tools"), front=shop)
+    await take(studio, "popup-not-found", words=NOT_FOUND, front=shop)
     async with relay("--label", "Claude Desktop", "--workspace", "garden"):
         await take(studio, "popup-connected", words=CONNECTED, front=shop)
         await take(studio, "popup-connected-dark", words=CONNECTED, front=shop, dark=True)
     async with relay("--widget-origin", OTHER_ORIGIN):
-        await take(studio, "popup-refused", words=("refuses this extension", "The page has 3 tools"), front=shop, dark=True)
+        await take(studio, "popup-refused", words=REFUSED, front=shop, dark=True)
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description="Makes the README's pictures of the extension's popup.")
     parser.add_argument("--browser", default="chromium", help="the program to start (default: chromium)")
     parser.add_argument("--folder", type=Path, default=HERE / "images", help="where the pictures go")
-    parser.add_argument("--scale", type=float, default=2, help="device pixels per CSS pixel (default: 2)")
+    parser.add_argument("--scale", type=float, default=1.5, help="device pixels per CSS pixel (default: 1.5)")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     server = ThreadingHTTPServer(("127.0.0.1", SITE_PORT), Site)

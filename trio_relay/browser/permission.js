@@ -20,7 +20,9 @@ export async function watchPermission(tell) {
   tell(null);
 }
 
-/** A request to this computer, at which Chrome asks the person if it has to. Only pages in a tab can cause that, workers cannot. */
+/** A request to this computer, at which Chrome asks the person if it has to. A page in a tab can cause that, a worker cannot. */
 export async function makeChromeAsk(port) {
-  await fetch(`http://127.0.0.1:${port ?? RANGE[0]}/`, { method: "HEAD", mode: "no-cors", cache: "no-store", credentials: "omit" }).catch(() => {});
+  const address = `http://127.0.0.1:${port ?? RANGE[0]}/`;
+  // What answers, if anything, does not matter here.
+  await fetch(address, { method: "HEAD", mode: "no-cors", cache: "no-store", credentials: "omit" }).catch(() => {});
 }

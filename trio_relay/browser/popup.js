@@ -1,6 +1,6 @@
 /**
- * The popup: what is shared with whom, and what is wrong if something is. The words are made in words.js; this file asks Chrome and
- * the worker, and fills the page.
+ * The popup: what is shared with whom, and what is wrong if something is. The words are made in words.js; this file asks Chrome
+ * and the worker, and fills the page.
  *
  * `popup.html?tab=ID`, opened as a page of its own, takes that tab for the one in front. Only tests and screenshots need it.
  */
@@ -50,7 +50,7 @@ async function refresh() {
   const front = await frontTab();
   const site = siteOf(front?.url);
   const page = site === null ? null : await askPage(front.id);
-  const tabs = known.status?.tabs ?? [];
+  const tabs = (known.status?.tabs ?? []).toSorted((one, other) => one.tab - other.tab);
   const rows = await Promise.all(tabs.map(async (tab) => ({ tab, about: await chrome.tabs.get(tab.tab).catch(() => null) })));
   if (turn !== refreshes) return;
   Object.assign(known, { front, site, page, rows });
@@ -66,7 +66,7 @@ function render() {
   showNotice(at("tab"), tabWords({ status, site, page, shared }), act);
   at("enabled").disabled = status === null;
   at("enabled").checked = status?.enabled ?? false;
-  at("look").disabled = !status?.enabled || status.searching;
+  at("look").disabled = !status?.enabled; // not while it searches: the button would lose the focus
   at("site-row").hidden = site === null || status === null;
   at("site-label").textContent = siteSwitchWords(site);
   at("site").checked = !status?.sitesOff.includes(site);

@@ -1,11 +1,11 @@
 /**
- * What the popup and the options page say, made from plain data. Nothing here asks Chrome for anything or touches a document, so node
- * can test every sentence.
+ * What the popup and the options page say, made from plain data. Nothing here asks Chrome for anything or touches a document, so
+ * that node can test every sentence.
  *
  * Most functions give a `Notice`, which `notice.js` puts on the page.
  * @typedef {"good"|"wait"|"off"|"bad"} Tone
  * @typedef {{does: string, label: string}} Action a button; what `does` stands for is up to the page
- * @typedef {{tone: Tone, title: string, lines: string[], copy?: string, actions?: Action[]}} Notice `copy` is shown as text to copy
+ * @typedef {{tone: Tone, title: string, lines: string[], copy?: string, actions?: Action[]}} Notice `copy` is a text to copy
  *
  * @typedef {Awaited<ReturnType<import("./sharing.js").Sharing["status"]>>} Status
  * @typedef {"granted"|"denied"|"prompt"|null} Permission for Local Network Access; null where Chrome knows no such thing
@@ -20,14 +20,14 @@ const UNREADABLE = "modelContext without getTools";
 /** Longer titles are cut by the style sheet; this only keeps a page from filling our memory. */
 const MAX_TITLE = 200;
 
-const SETTINGS_ACTION = { does: "site-settings", label: "Open Chrome's settings for this extension" };
+const SETTINGS_ACTION = { does: "site-settings", label: "Open Chrome's site settings" };
 const ASK_ACTION = { does: "ask", label: "Let Chrome ask me" };
 const FLAG_ACTION = { does: "flag", label: "Open that page of Chrome" };
 
 // ---- small things --------------------------------------------------------------------------------------------------
 
-/** @param {number|null} port the only one, or null for the range */
-export const portsWords = (port) => (port === null ? `ports ${RANGE[0]} to ${RANGE.at(-1)}` : `port ${port} only`);
+/** @param {number|null} port or null for the range */
+export const portsWords = (port) => (port === null ? `ports ${RANGE[0]} to ${RANGE.at(-1)}` : `port ${port}`);
 
 export const toolCount = (n) => (n === 0 ? "no tools" : n === 1 ? "1 tool" : `${n} tools`);
 
@@ -46,7 +46,7 @@ export function oneLine(text) {
     .replace(/[\p{Bidi_Control}\u200b\u2060\ufeff\u00ad]/gu, "")
     .replace(/[\p{Cc}\p{Z}\p{Cs}]+/gu, " ")
     .trim();
-  const characters = [...clean.slice(0, 2 * MAX_TITLE)];
+  const characters = [...clean.slice(0, 2 * MAX_TITLE + 2)]; // a character may be two code units
   return characters.length > MAX_TITLE ? `${characters.slice(0, MAX_TITLE).join("")}…` : clean;
 }
 
@@ -66,7 +66,8 @@ export const titleOf = (about) => oneLine(about?.title) || hostOf(about?.url) ||
 export function relayWords({ status, permission, id }) {
   if (status === null) return { tone: "wait", title: "One moment…", lines: [] };
   if (!status.enabled) {
-    return { tone: "off", title: "Sharing is switched off", lines: ["AI clients see none of your tabs. Switch it on at the top."] };
+    const line = "AI clients see none of your tabs. Switch it on at the top.";
+    return { tone: "off", title: "Sharing is switched off", lines: [line] };
   }
   if (status.relay && status.refusal !== null) return refusedWords(status, id);
   if (status.relay) return connectedWords(status, permission);
@@ -79,11 +80,13 @@ export function relayWords({ status, permission, id }) {
 
 function connectedWords({ relay, tabs }, permission) {
   const connected = tabs.some((tab) => tab.connected);
-  const names = [relay.label && `“${oneLine(relay.label)}”`, relay.workspace && `workspace “${oneLine(relay.workspace)}”`].filter(Boolean);
+  const names = [];
+  if (relay.label) names.push(`“${oneLine(relay.label)}”`);
+  if (relay.workspace) names.push(`workspace “${oneLine(relay.workspace)}”`);
   const lines = names.length > 0 ? [names.join(", ")] : [];
   if (!connected) lines.push("No tab is shared with it yet.");
   if (permission === "denied") {
-    lines.push("But Chrome is set to keep this extension from it (“Apps on device”: Block), so the next connection will fail.");
+    lines.push("But Chrome's “Apps on device” is set to Block for this extension, so the next connection will fail.");
   }
   return {
     tone: "good",
@@ -100,7 +103,7 @@ function refusedWords({ relay, refusal }, id) {
     tone: "bad",
     title,
     lines: [
-      "It was started for other browser origins. Add this to its command (“args” in your AI client's settings) and restart it.",
+      "It was started for other browser origins. Add this to its command (“args” in your AI client's settings), and restart it.",
       "If the command has a --widget-origin already, add the address to that, after a comma.",
     ],
     copy: pinOption(id),
@@ -112,7 +115,7 @@ function deniedWords() {
     tone: "bad",
     title: "Chrome keeps this extension from the relay",
     lines: [
-      "It may not reach programs on this computer. In Chrome's settings for this extension, set “Apps on device” " +
+      "It may not reach programs on this computer. In Chrome's site settings for this extension, set “Apps on device” " +
         "(in older versions “Local network access”) to Allow.",
     ],
     actions: [SETTINGS_ACTION],
@@ -124,7 +127,7 @@ function notFoundWords({ port }, permission) {
     `Nothing answered on ${portsWords(port)} of this computer.`,
     "Start your AI client, which starts trio-relay; or run trio-relay in a terminal.",
   ];
-  if (port !== null) lines.push(`Is the relay on another port? It must be started with --port ${port}, or the port in the settings be emptied.`);
+  if (port !== null) lines.push(`The port was set in the settings: start the relay with --port ${port}, or empty the field there.`);
   if (permission !== "prompt") return { tone: "bad", title: "No relay found", lines };
   lines.push("If one is running: Chrome may first have to ask you whether this extension may reach apps on this device.");
   return { tone: "bad", title: "No relay found", lines, actions: [ASK_ACTION] };
@@ -135,20 +138,23 @@ function notFoundWords({ port }, permission) {
 /**
  * Is the tab in front shared, and if not, why.
  * @param {{status: Status|null, site: string|null, page: {runtime: string|null, tools: number}|null|undefined,
- *   shared: Status["tabs"][number]|undefined}} known `site`: its origin, null for no web page; `page`: what our script in it says,
- *   null where there is none, undefined as long as it was not asked; `shared`: its item in `status.tabs`
+ *   shared: Status["tabs"][number]|undefined}} known `site` is its origin, null for no web page; `page` what our script in it
+ *   says, null where there is none, undefined as long as it was not asked; `shared` its item in `status.tabs`
  * @returns {Notice}
  */
 export function tabWords({ status, site, page, shared }) {
   const notice = (tone, title, line, more = {}) => ({ tone, title, lines: line ? [line] : [], ...more });
   if (status === null || page === undefined) return notice("wait", "One moment…");
-  if (site === null) return notice("off", "This tab cannot be shared", "Chrome lets no extension run here: only web pages (http and https) have tools.");
+  if (site === null) {
+    const line = "Chrome lets no extension run here: only web pages (http and https) have tools.";
+    return notice("off", "This tab cannot be shared", line);
+  }
   if (status.sitesOff.includes(site)) return notice("off", "This site is switched off", "AI clients do not see its tools.");
   if (page === null) {
     return notice(
       "off",
       "This page cannot be reached",
-      "Chrome lets no extension run in the Web Store, in its own error pages, or where your company forbids it. On any other page: reload it.",
+      "Chrome lets no extension run in the Web Store, in its error pages, or where your company forbids it. Else reload the page.",
     );
   }
   if (page.runtime === null) {
@@ -218,7 +224,8 @@ export function readPort(text) {
   if (/^[0-9]{1,5}$/.test(typed) && Number(typed) >= 1 && Number(typed) <= 65535) return { port: Number(typed) };
   const shown = oneLine(typed);
   const cut = shown.length > 20 ? `${shown.slice(0, 20)}…` : shown;
-  return { problem: `“${cut}” is no port. A port is a whole number from 1 to 65535; leave the field empty to look at ${RANGE[0]} to ${RANGE.at(-1)}.` };
+  const range = `${RANGE[0]} to ${RANGE.at(-1)}`;
+  return { problem: `“${cut}” is no port. A port is a whole number from 1 to 65535; leave the field empty to look at ${range}.` };
 }
 
 /** After the port was stored. @param {number|null} port */
@@ -242,7 +249,7 @@ export function permissionWords(permission) {
       return {
         tone: "wait",
         title: "Not asked yet",
-        lines: ["Some versions of Chrome want you to allow it first. If no relay is found though one runs, let Chrome ask, and choose Allow."],
+        lines: ["Some versions of Chrome want you to allow it first. If a running relay is not found, let Chrome ask, and choose Allow."],
         actions: [ASK_ACTION, SETTINGS_ACTION],
       };
     default:
@@ -251,5 +258,7 @@ export function permissionWords(permission) {
 }
 
 /** The list of sites that are switched off. @param {number} n how many */
-export const sitesOffWords = (n) =>
-  n === 0 ? "None. The switch for a site is in the popup, while a tab of it is in front." : "AI clients do not see the tools of these sites.";
+export function sitesOffWords(n) {
+  if (n > 0) return "AI clients do not see the tools of these sites.";
+  return "None. The switch for a site is in the popup, while a tab of it is in front.";
+}
