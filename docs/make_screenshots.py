@@ -30,7 +30,7 @@ WIDTH = 360
 PATIENCE = 30.0
 PORT = 9333
 NOT_FOUND = ("No relay found", "The page has 3 tools")
-REFUSED = ("refuses this extension", "The page has 3 tools")
+REFUSED = ("refuses this extension", "The page has 3 tools", "None. Tabs")
 CONNECTED = ("Connected to the relay", "Shared with 3 tools", "Shared tabs (3)", "2 tools", "no tools")
 OTHER_ORIGIN = "chrome-extension://" + "a" * 32
 
@@ -115,12 +115,18 @@ async def take(studio: Studio, name: str, *, words: tuple[str, ...], front: Page
     )
     address = f"chrome-extension://{studio.extension}/popup.html?tab={await tab_id(studio, front)}"
     await popup.command("Page.navigate", url=address)
-    await until(popup, f"{json.dumps(words)}.every((words) => document.body?.innerText.includes(words))")
-    # Nothing may hang over the edge, and the picture ends where the page does.
-    assert await popup.evaluate("document.documentElement.scrollWidth") <= WIDTH
-    height = await popup.evaluate("document.body.offsetHeight")
-    clip = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
-    shot = await popup.command("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+    shown = (
+        f"{json.dumps(words)}.every((words) => document.body?.innerText.includes(words)) && document.body.offsetHeight"
+    )
+    with trio.fail_after(PATIENCE):
+        while True:
+            await until(popup, shown)
+            height = await popup.evaluate("document.body.offsetHeight")
+            clip = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
+            shot = await popup.command("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+            if await popup.evaluate(shown) == height:
+                break  # else it changed meanwhile
+    assert await popup.evaluate("document.documentElement.scrollWidth") <= WIDTH  # nothing hangs over the edge
     (studio.folder / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
     await popup.close()
 
