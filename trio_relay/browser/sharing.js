@@ -153,7 +153,10 @@ export class Sharing {
 
   /** The person changed a setting. */
   async settingsChanged(changed) {
-    if ("port" in changed) this.#use(null);
+    if ("port" in changed) {
+      await this.search; // a search that began before would bring back the relay of the old port
+      this.#use(null);
+    }
     for (const tab of [...this.tabs.values()]) {
       if (!(await this.allows(tab.origin))) tab.close("This site was just switched off in the extension.");
     }
