@@ -128,10 +128,9 @@ test("no relay and an undecided permission: a button that makes Chrome ask", () 
 
 // ---- the tab in front
 
-test("a tab that was not asked yet has no state", () => {
-  const wait = { tone: "wait", title: "One moment…", lines: [] };
-  assert.deepEqual(tab({ page: undefined }), wait);
-  assert.deepEqual(tab({ status: null }), wait);
+test("a tab whose page has not answered has no state", () => {
+  assert.deepEqual(tab({ status: null }), { tone: "wait", title: "One moment…", lines: [] });
+  assert.deepEqual(tab({ page: undefined }), { tone: "wait", title: "One moment…", lines: ["The page has not answered yet."] });
 });
 
 test("pages where no extension may run say so", () => {

@@ -15,6 +15,8 @@ import { FLAG_PAGE, listWords, relayWords, rowWords, siteSettingsPage, siteSwitc
 const ASK_PAGE_EVERY = 1500;
 /** The worker may be stopped under an open popup, in ms until it is woken. */
 const RECONNECT_AFTER = 300;
+/** A page with an open dialog answers only when that is closed: the rest is shown without it after this, in ms. */
+const PAGE_ANSWERS_WITHIN = 700;
 
 const id = chrome.runtime.id;
 const at = (name) => document.getElementById(name);
@@ -49,7 +51,8 @@ async function refresh() {
   const turn = ++refreshes;
   const front = await frontTab();
   const site = siteOf(front?.url);
-  const page = site === null ? null : await askPage(front.id);
+  const late = new Promise((resolve) => setTimeout(resolve, PAGE_ANSWERS_WITHIN));
+  const page = site === null ? null : await Promise.race([askPage(front.id), late]);
   const tabs = (known.status?.tabs ?? []).toSorted((one, other) => one.tab - other.tab);
   const rows = await Promise.all(tabs.map(async (tab) => ({ tab, about: await chrome.tabs.get(tab.tab).catch(() => null) })));
   if (turn !== refreshes) return;

@@ -139,17 +139,18 @@ function notFoundWords({ port }, permission) {
  * Is the tab in front shared, and if not, why.
  * @param {{status: Status|null, site: string|null, page: {runtime: string|null, tools: number}|null|undefined,
  *   shared: Status["tabs"][number]|undefined}} known `site` is its origin, null for no web page; `page` what our script in it
- *   says, null where there is none, undefined as long as it was not asked; `shared` its item in `status.tabs`
+ *   says, null where there is none, undefined as long as it has not answered; `shared` its item in `status.tabs`
  * @returns {Notice}
  */
 export function tabWords({ status, site, page, shared }) {
   const notice = (tone, title, line, more = {}) => ({ tone, title, lines: line ? [line] : [], ...more });
-  if (status === null || page === undefined) return notice("wait", "One moment…");
+  if (status === null) return notice("wait", "One moment…");
   if (site === null) {
     const line = "Chrome lets no extension run here: only web pages (http and https) have tools.";
     return notice("off", "This tab cannot be shared", line);
   }
   if (status.sitesOff.includes(site)) return notice("off", "This site is switched off", "AI clients do not see its tools.");
+  if (page === undefined) return notice("wait", "One moment…", "The page has not answered yet.");
   if (page === null) {
     return notice(
       "off",
