@@ -44,6 +44,13 @@ def lowest(session: nox.Session) -> None:
 
 
 @nox.session
+def screenshots(session: nox.Session) -> None:
+    """The README's pictures of the extension's popup, anew. Needs a Chromium (`-- --browser PROGRAM`)."""
+    session.install("-e", ".")
+    session.run("python", "docs/make_screenshots.py", *session.posargs)
+
+
+@nox.session
 def e2e(session: nox.Session) -> None:
     """Everything, with the npm programs and the long waits."""
     if shutil.which("npm") is None:
