@@ -68,13 +68,17 @@ export class Sharing {
   #use(relay) {
     if (this.relay && this.relay.instanceId !== relay?.instanceId) for (const tab of this.tabs.values()) tab.disconnect();
     if (this.relay?.instanceId !== relay?.instanceId) this.refusal = null;
+    if (relay || this.relay) this.#forgetRescans();
     this.relay = relay;
-    if (!relay) return;
-    for (const timer of this.rescans) clearTimeout(timer);
-    this.rescans = [];
-    void chrome.storage.session.set({ lastPort: relay.port });
+    if (relay) void chrome.storage.session.set({ lastPort: relay.port });
   }
 
+  #forgetRescans() {
+    for (const timer of this.rescans) clearTimeout(timer);
+    this.rescans = [];
+  }
+
+  /** Once after a loss (or a start without a relay): what was set, or is over already, is not set again. */
   #rescanLater() {
     if (this.rescans.length > 0) return;
     this.rescans = RESCAN_AT.map((at) => setTimeout(() => void this.look(), at));
@@ -134,7 +138,7 @@ export class Sharing {
     }
     if (!shared.page) shared.attachPage();
     if (shared.mayConnect()) shared.connect(this.relay);
-    else this.#rescanLater();
+    else if (!shared.socket) this.#rescanLater();
     this.onChange();
   }
 
