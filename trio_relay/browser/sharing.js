@@ -157,10 +157,11 @@ export class Sharing {
 
   /** The person changed a setting. */
   async settingsChanged(changed) {
-    if ("port" in changed) this.#use(null);
     for (const tab of [...this.tabs.values()]) {
       if (!(await this.allows(tab.origin))) tab.close("This site was just switched off in the extension.");
     }
+    await this.search; // one that may have begun with the old settings
+    if ("port" in changed) this.#use(null);
     await this.look();
     this.onChange();
   }
