@@ -110,10 +110,11 @@ export class Sharing {
 
   // ---- the tabs ----------------------------------------------------------------------------------------------------
 
-  /** Ask every tab whether it has WebMCP, and share those that do. */
+  /** Ask every tab whether it has WebMCP, and share those that do. A frozen tab, or one with a dialog, may answer much later. */
   async #shareAll() {
-    const tabs = await chrome.tabs.query({ url: ["http://*/*", "https://*/*"] });
-    await Promise.all(tabs.map(async ({ id }) => (await askPage(id))?.runtime && (await this.share(id))));
+    for (const { id } of await chrome.tabs.query({ url: ["http://*/*", "https://*/*"] })) {
+      void askPage(id).then((state) => state?.runtime && this.share(id));
+    }
   }
 
   /** The relay took a tab. */

@@ -56,13 +56,16 @@ async function reachOpenPages() {
   const { reached } = await chrome.storage.session.get("reached");
   if (reached) return;
   await chrome.storage.session.set({ reached: true });
-  for (const { id } of await chrome.tabs.query({ url: ["http://*/*", "https://*/*"] })) {
-    if (await askPage(id)) continue;
-    const target = { tabId: id };
-    // Some pages refuse scripts (the web store, a policy): they stay as they are.
-    await chrome.scripting.executeScript({ target, files: ["page/agent.js"], world: "MAIN", injectImmediately: true }).catch(() => {});
-    await chrome.scripting.executeScript({ target, files: ["page/bridge.js"], injectImmediately: true }).catch(() => {});
-  }
+  // Side by side, and nobody waits: a frozen tab, or one with a dialog, takes a script much later.
+  for (const { id } of await chrome.tabs.query({ url: ["http://*/*", "https://*/*"] })) void reachPage(id);
+}
+
+async function reachPage(tabId) {
+  if (await askPage(tabId)) return;
+  const target = { tabId };
+  // Some pages refuse scripts (the web store, a policy): they stay as they are.
+  await chrome.scripting.executeScript({ target, files: ["page/agent.js"], world: "MAIN", injectImmediately: true }).catch(() => {});
+  await chrome.scripting.executeScript({ target, files: ["page/bridge.js"], injectImmediately: true }).catch(() => {});
 }
 
 async function start() {
