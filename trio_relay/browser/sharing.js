@@ -113,8 +113,14 @@ export class Sharing {
   /** Ask every tab whether it has WebMCP, and share those that do. A frozen tab, or one with a dialog, may answer much later. */
   async #shareAll() {
     for (const { id } of await chrome.tabs.query({ url: ["http://*/*", "https://*/*"] })) {
-      void askPage(id).then((state) => state?.runtime && this.share(id));
+      void this.ask(id);
     }
+  }
+
+  /** Share a tab if it has WebMCP. */
+  async ask(tab) {
+    const state = await askPage(tab);
+    if (state?.runtime) await this.share(tab, state.page);
   }
 
   /** The relay took a tab. */
@@ -123,8 +129,8 @@ export class Sharing {
     this.onChange();
   }
 
-  /** Share one tab, if its site may be and there is a relay. */
-  async share(tab) {
+  /** Share the page of one tab, if its site may be and there is a relay. */
+  async share(tab, page) {
     const { enabled, sitesOff, salt } = await loadSettings();
     const site = siteOf((await chrome.tabs.get(tab).catch(() => null))?.url);
     if (!enabled || site === null || sitesOff.includes(site)) {
@@ -137,17 +143,18 @@ export class Sharing {
       shared = new SharedTab({ tab, tabId: relayTabId(tab, salt) }, this);
       this.tabs.set(tab, shared);
     }
-    if (!shared.page) shared.attachPage();
+    if (shared.pageId !== page) shared.attachPage(page);
     if (shared.mayConnect()) shared.connect(this.relay);
     else if (!shared.socket) this.#rescanLater();
     this.onChange();
   }
 
   /** A page says that it has WebMCP: it is new in its tab, or lost its port. */
-  async pageAppeared(tab) {
-    this.tabs.get(tab)?.dropPage();
+  async pageAppeared(tab, page) {
+    const shared = this.tabs.get(tab);
+    if (shared && shared.pageId !== page) shared.dropPage(); // it may be attached already, by a look just now
     if (!this.#connected() && Date.now() - this.searchedAt > SEARCH_PAUSE) await this.look();
-    await this.share(tab);
+    await this.share(tab, page);
   }
 
   /** Whether pages of this origin may be shared. Asked again by each page, in case the tab went elsewhere meanwhile. */
@@ -192,7 +199,7 @@ export class Sharing {
   }
 }
 
-/** @returns {Promise<{runtime: string|null, tools: number}|null>} null where no script of ours is */
+/** @returns {Promise<{page: string, runtime: string|null, tools: number}|null>} null where no script of ours is */
 export async function askPage(tab) {
   return chrome.tabs.sendMessage(tab, { type: "state?" }, { frameId: 0 }).catch(() => null);
 }

@@ -42,6 +42,8 @@ export class SharedTab {
     this.refusal = null;
     /** @type {chrome.runtime.Port|null} */
     this.page = null;
+    /** The id that the page's script gave itself; null between pages. @type {string|null} */
+    this.pageId = null;
     this.tools = [];
     /** What stands in the way of this tab's tools, in words; null if nothing does. */
     this.problem = null;
@@ -52,10 +54,12 @@ export class SharedTab {
 
   // ---- the page ----------------------------------------------------------------------------------------------------
 
-  /** Open a port to the page that is in the tab now. */
-  attachPage() {
-    const port = chrome.tabs.connect(this.tab, { name: "trio-relay", frameId: 0 });
+  /** Open a port to the page that is in the tab now, if it still is the one with this id. */
+  attachPage(pageId) {
+    this.dropPage();
+    const port = chrome.tabs.connect(this.tab, { name: pageId, frameId: 0 });
     this.page = port;
+    this.pageId = pageId;
     port.onMessage.addListener((message) => this.page === port && void this.fromPage(message));
     port.onDisconnect.addListener(() => {
       void chrome.runtime.lastError;
@@ -96,7 +100,7 @@ export class SharedTab {
   }
 
   pageGone() {
-    this.page = this.origin = this.shown = null;
+    this.page = this.pageId = this.origin = this.shown = null;
     this.tools = [];
     this.failCalls("The page went away (navigation or reload) while the tool ran; the tool may have done its work.");
     this.send({ type: "source/disconnected", reason: "the page went away" });
@@ -272,7 +276,7 @@ export class SharedTab {
     this.dropCalls();
     clearTimeout(this.renaming);
     const { page, socket } = this;
-    this.page = this.socket = null;
+    this.page = this.pageId = this.socket = null;
     if (page) dismiss(page);
     socket?.close(1000);
     this.sharing.closed(this);

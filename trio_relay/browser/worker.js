@@ -25,7 +25,7 @@ async function tell() {
 
 chrome.runtime.onMessage.addListener((message, sender) => {
   if (sender.id !== chrome.runtime.id || message?.type !== "page") return;
-  if (sender.tab?.id !== undefined && sender.frameId === 0) void sharing.pageAppeared(sender.tab.id);
+  if (sender.tab?.id !== undefined && sender.frameId === 0) void sharing.pageAppeared(sender.tab.id, message.page);
 });
 
 chrome.runtime.onConnect.addListener((port) => {
@@ -40,7 +40,7 @@ chrome.runtime.onConnect.addListener((port) => {
 chrome.tabs.onRemoved.addListener((tab) => sharing.closeTab(tab));
 chrome.tabs.onReplaced.addListener((added, removed) => {
   sharing.closeTab(removed);
-  void sharing.pageAppeared(added);
+  void sharing.ask(added);
 });
 chrome.tabs.onUpdated.addListener((tab, { title, url, favIconUrl }) => {
   if (title !== undefined || url !== undefined || favIconUrl !== undefined) sharing.tabs.get(tab)?.rename();
