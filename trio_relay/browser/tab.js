@@ -15,6 +15,7 @@ const STABLE_AFTER = 5000;
 const QUICK_LOSSES = 3;
 const QUICK_PAUSE = 10_000;
 const MAX_ICON_URL = 4096;
+const MAX_PROGRESS_MESSAGE = 1000;
 const FEATURES = ["open"];
 
 const encoder = new TextEncoder();
@@ -60,20 +61,21 @@ export class SharedTab {
     const port = chrome.tabs.connect(this.tab, { name: pageId, frameId: 0 });
     this.page = port;
     this.pageId = pageId;
-    port.onMessage.addListener((message) => this.page === port && void this.fromPage(message));
+    port.onMessage.addListener((message) => this.page === port && void this.fromPage(message, port));
     port.onDisconnect.addListener(() => {
       void chrome.runtime.lastError;
       if (this.page === port) this.pageGone();
     });
   }
 
-  async fromPage(message) {
+  async fromPage(message, port) {
     switch (message.type) {
       case "state":
         if (!(await this.sharing.allows(message.origin))) {
-          this.close("This site is switched off in the extension.");
+          if (this.page === port) this.close("This site is switched off in the extension.");
           return;
         }
+        if (this.page !== port) return; // gone meanwhile
         this.origin = message.origin;
         this.tools = message.tools;
         await this.showTools();
@@ -86,7 +88,7 @@ export class SharedTab {
         this.refuse(message.callId, message.size);
         break;
       case "progress":
-        if (this.calls.has(message.callId)) this.send(message);
+        this.progress(message);
         break;
     }
   }
@@ -104,7 +106,8 @@ export class SharedTab {
     this.tools = [];
     this.failCalls("The page went away (navigation or reload) while the tool ran; the tool may have done its work.");
     this.send({ type: "source/disconnected", reason: "the page went away" });
-    setTimeout(() => this.page ?? this.close(), PAGE_RETURNS_WITHIN);
+    clearTimeout(this.leaving);
+    this.leaving = setTimeout(() => this.page ?? this.close(), PAGE_RETURNS_WITHIN);
     this.sharing.onChange();
   }
 
@@ -210,6 +213,15 @@ export class SharedTab {
     this.page.postMessage({ type: "call", callId, toolName, args, limit: this.relay.maxPayload });
   }
 
+  /** What counts, from a page that may say anything. */
+  progress({ callId, progress, total, message }) {
+    if (!this.calls.has(callId) || typeof progress !== "number") return;
+    const frame = { type: "progress", callId, progress };
+    if (typeof total === "number") frame.total = total;
+    if (typeof message === "string") frame.message = message.slice(0, MAX_PROGRESS_MESSAGE);
+    this.send(frame);
+  }
+
   /** Nobody waits any more: tell the page, answer nothing. */
   cancel(callId, reason) {
     if (this.forget(callId)) this.page?.postMessage({ type: "cancel", callId, reason });
@@ -275,6 +287,7 @@ export class SharedTab {
     if (reason) this.failCalls(reason);
     this.dropCalls();
     clearTimeout(this.renaming);
+    clearTimeout(this.leaving);
     const { page, socket } = this;
     this.page = this.pageId = this.socket = null;
     if (page) dismiss(page);
