@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -67,7 +68,8 @@ class Browser:
         worker = await self.devtools.attach(await until(self._worker))
         try:
             await until(lambda: worker.evaluate("globalThis.chrome?.storage !== undefined"))  # it may just be starting
-            return await worker.evaluate(expression)
+            with trio.fail_after(PATIENCE):
+                return await worker.evaluate(expression)
         finally:
             # A worker with a session stays longer than it would.
             await self.devtools.command("Target.detachFromTarget", sessionId=worker._session)
@@ -76,7 +78,11 @@ class Browser:
         """Stop the service worker as Chrome does when it is idle; returns the target that was killed."""
         target: str = await until(self._worker)
         await self.devtools.command("Target.closeTarget", targetId=target)
+        await until(lambda: self._is_gone(target))
         return target
+
+    async def _is_gone(self, target: str) -> bool:
+        return all(info["targetId"] != target for info in await self.devtools.targets())
 
     async def set(self, **settings: Any) -> None:
         """Change settings of the extension, as its pages do."""
@@ -84,7 +90,9 @@ class Browser:
 
     async def popup(self) -> Page:
         """A page of the extension."""
-        return await self.devtools.open_page(f"chrome-extension://{EXTENSION_ID}/manifest.json")
+        page = await self.devtools.open_page(f"chrome-extension://{EXTENSION_ID}/manifest.json")
+        await until(lambda: page.evaluate("globalThis.chrome?.runtime?.connect !== undefined"))
+        return page
 
     async def status(self, popup: Page) -> dict[str, Any]:
         """What the popup is told when it opens."""
@@ -138,9 +146,19 @@ async def _boxed(asked: Callable[[], Any]) -> list[Any] | None:
 
 
 @asynccontextmanager
+async def _profile() -> AsyncIterator[Path]:
+    """A profile in developer mode, as a person has who loads this extension: else it may not reload itself."""
+    with tempfile.TemporaryDirectory(prefix="trio-relay-", ignore_cleanup_errors=True) as folder:
+        preferences = Path(folder) / "Default" / "Preferences"
+        preferences.parent.mkdir()
+        preferences.write_text(json.dumps({"extensions": {"ui": {"developer_mode": True}}}))
+        yield Path(folder)
+
+
+@asynccontextmanager
 async def open_browser(port: int | None, *, webmcp: bool = True) -> AsyncIterator[Browser]:
     """Chromium with the extension, which looks for a relay at this port only (None: in the range)."""
-    async with open_chromium(PROGRAM, headless=True, webmcp=webmcp) as devtools:
+    async with _profile() as profile, open_chromium(PROGRAM, headless=True, webmcp=webmcp, profile=profile) as devtools:
         browser = Browser(devtools)
         await browser.load_extension()
         if port is not None:

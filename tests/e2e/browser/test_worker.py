@@ -78,12 +78,15 @@ async def test_pages_opened_before_the_extension_are_shared_too(setting: Setting
 async def test_a_tab_behind_a_dialog_holds_up_no_other(setting: Setting) -> None:
     stuck = await setting.browser.open(setting.site.page(ECHO.replace('"echo"', '"stuck"'), "/stuck"))
     await setting.relay.wait_tools("stuck")
+    await stuck.command("Page.enable")  # or dialogs close by themselves
     await stuck.evaluate("void setTimeout(() => alert('wait'), 0)")
-    await stuck.command("Page.enable")
     await setting.browser.kill_worker()
+    setting.site.page(ECHO, "/free")
+    await setting.browser.open(setting.site.url("/free", "localhost"))  # a process of its own
+    await setting.relay.wait_tools("echo")
     await setting.browser.set(port=1)
+    await setting.relay.wait_tools()
     await setting.browser.set(port=setting.relay.port)
-    await setting.browser.open(setting.site.page(ECHO, "/free"))
     await setting.relay.wait_tools("echo")
     await stuck.command("Page.handleJavaScriptDialog", accept=True)
     await setting.relay.wait_tools("echo", "stuck")
