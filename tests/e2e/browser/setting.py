@@ -1,11 +1,11 @@
-"""A real Chromium with the extension, a web server for its pages, and relays: the whole way from the client to the page."""
+"""A real Chromium with the extension, a web server for its pages, and relays: all between the client and the page."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,10 @@ def chromium_is_missing() -> bool:
     return shutil.which(PROGRAM) is None
 
 
-async def until(says: Callable[[], Any], patience: float = PATIENCE) -> Any:
+async def until(says: Callable[[], Awaitable[Any]], patience: float = PATIENCE) -> Any:
     """Ask (an async function) until the answer is true, and return it."""
     with trio.fail_after(patience):
-        while not (answer := await says()):
+        while not (answer := await says()):  # noqa: ASYNC110  (another process is asked)
             await trio.sleep(LOOK_EVERY_S)
     return answer
 
@@ -72,7 +72,7 @@ class Browser:
                 return await worker.evaluate(expression)
         finally:
             # A worker with a session stays longer than it would.
-            await self.devtools.command("Target.detachFromTarget", sessionId=worker._session)
+            await self.devtools.command("Target.detachFromTarget", targetId=worker.target)
 
     async def kill_worker(self) -> str:
         """Stop the service worker as Chrome does when it is idle; returns the target that was killed."""
@@ -133,16 +133,10 @@ async def sources_of(relay: RelayProcess) -> list[dict[str, Any]]:
 async def wait_sources(relay: RelayProcess, fits: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
     """The sources, once they are as they should be."""
 
-    async def asked() -> Any:
-        sources = await sources_of(relay)
-        return sources if fits(sources) else None
-
-    return list((await until(lambda: _boxed(asked)))[0])
-
-
-async def _boxed(asked: Callable[[], Any]) -> list[Any] | None:
-    answer = await asked()
-    return None if answer is None else [answer]
+    with trio.fail_after(PATIENCE):
+        while not fits(sources := await sources_of(relay)):  # noqa: ASYNC110  (another process is asked)
+            await trio.sleep(LOOK_EVERY_S)
+    return sources
 
 
 @asynccontextmanager

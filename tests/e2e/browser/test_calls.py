@@ -100,7 +100,7 @@ async def test_text_outside_ascii_and_lone_surrogates_pass(setting: Setting) -> 
     await setting.show(SIZES, "big", "odd")
     said = text_of(await setting.relay.call("odd", {"text": "ü\u2028😀\0"}))
     head, _, tail = said.partition("|")
-    assert head.startswith("é漢😀")
+    assert head == "é漢😀\ud800"
     assert tail == "ü\u2028😀\0"
 
 
@@ -121,7 +121,9 @@ async def test_a_result_too_large_is_refused_alone(setting: Setting, characters:
 async def test_calls_of_one_tab_run_side_by_side(setting: Setting) -> None:
     page = await setting.show(ECHO + HANG, "echo", "hang")
     hanging = await begin(setting, page)
-    numbers = [await setting.relay.send_request("tools/call", {"name": "echo", "arguments": {"q": n}}) for n in range(20)]
+    numbers = [
+        await setting.relay.send_request("tools/call", {"name": "echo", "arguments": {"q": n}}) for n in range(20)
+    ]
     answers: dict[int, str] = {}
     with trio.fail_after(PATIENCE):
         while len(answers) < len(numbers):

@@ -74,7 +74,7 @@ async def honest_lives_on(setting: Setting, page: Page) -> None:
     runs = await page.evaluate("window.runs")
     (source,) = [source for source in await setting.sources() if "localhost" in source["url"]]
     assert source["toolCount"] > 0
-    target = {"toolName": "echo", "sourceId": source["sourceId"], "arguments": {"q": "h"}}
+    target = {"toolName": "echo", "sourceId": source["sourceId"], "args": {"q": "h"}}
     assert text_of(await setting.relay.call("webmcp_tool_call", target)) == 'echo {"q":"h"}'
     assert await page.evaluate("window.runs") == runs + 1
 

@@ -1,4 +1,4 @@
-"""Pages whose WebMCP is of an older generation: text for schemas and arguments, other places, other names. No tool runs twice."""
+"""Pages with an older generation of WebMCP: text for schemas and input, other places and names. No tool runs twice."""
 
 from __future__ import annotations
 

@@ -93,7 +93,10 @@ async def test_every_kind_of_result_becomes_a_proper_one(way: str, tmp_path: Pat
     for what, text in texts.items():
         assert got[what] == {"content": [{"type": "text", "text": text}]}
     value = {"a": 1, "b": {"c": None}}
-    assert got["object"] == {"content": [{"type": "text", "text": '{"a":1,"b":{"c":null}}'}], "structuredContent": value}
+    assert got["object"] == {
+        "content": [{"type": "text", "text": '{"a":1,"b":{"c":null}}'}],
+        "structuredContent": value,
+    }
     assert [block["text"] for block in got["result"]["content"]] == ["in shape", "twice"]
     assert got["failed"] == {"content": [{"type": "text", "text": "my own words"}], "isError": True}
     assert got["structured"]["structuredContent"] == {"n": 7}

@@ -19,7 +19,13 @@ SPEAK = """new Promise((told) => {
   socket.onmessage = ({data}) => seen.push(JSON.parse(data).type);
   socket.onclose = ({code}) => told({code, seen});
 })"""
-HELLO = {"type": "hello", "tabId": "evil", "origin": "https://bank.example", "url": "https://bank.example/", "title": "t"}
+HELLO = {
+    "type": "hello",
+    "tabId": "evil",
+    "origin": "https://bank.example",
+    "url": "https://bank.example/",
+    "title": "t",
+}
 OFFER = {"type": "tools/list", "tools": [{"name": "evil", "inputSchema": {"type": "object"}}]}
 
 

@@ -44,7 +44,8 @@ async def test_tab_ids_stay_over_reload_worker_kill_and_extension_reload(setting
     async def same_again(before: set[str]) -> set[str]:
         """Both are back with new sockets, and are called by the same names."""
         sources = await wait_sources(
-            setting.relay, lambda s: len(s) == 2 and all(x["toolCount"] for x in s) and not {x["sourceId"] for x in s} & before
+            setting.relay,
+            lambda s: len(s) == 2 and all(x["toolCount"] for x in s) and not {x["sourceId"] for x in s} & before,
         )
         assert {source["tabId"] for source in sources} == {tab_id for tab_id, _ in tabs.values()}
         await setting.relay.wait_tools(*names)
