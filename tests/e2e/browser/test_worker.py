@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.e2e.browser.setting import Setting, text_of, until, wait_sources
+from tests.e2e.browser.setting import Setting, open_setting, text_of, until, wait_sources
 from tests.e2e.browser.site import ECHO, HANG
 from tests.e2e.browser.test_calls import begin
 
@@ -25,6 +27,39 @@ async def test_a_killed_worker_comes_back_by_itself_with_its_tools(setting: Sett
         assert killed not in [info["targetId"] for info in await setting.browser.devtools.targets("service_worker")]
     assert text_of(await setting.relay.call("echo", {"q": 1})) == 'echo {"q":1}'
     assert await page.evaluate("window.runs") == 1
+
+
+async def test_a_page_that_says_again_that_it_is_there_loses_no_call(setting: Setting) -> None:
+    page = await setting.show(ECHO + HANG, "echo", "hang")
+    request = await begin(setting, page)
+    # As when a worker has just started: it asks all pages, and their announcements come after.
+    await page.evaluate("void document.dispatchEvent(new Event('prerenderingchange'))")
+    for _ in range(10):
+        assert not (await setting.relay.call("echo")).get("isError")
+    await page.evaluate("window.finish('kept')")
+    assert text_of((await setting.relay.answer_to(request))["result"]) == "kept"
+
+
+async def test_after_a_kill_each_tab_is_shared_once_and_does_not_flicker(tmp_path: Path) -> None:
+    async with open_setting(tmp_path, "--log-level", "debug") as setting:
+        for number in range(4):
+            await setting.browser.open(setting.site.page(ECHO, f"/{number}"))
+        before = await wait_sources(setting.relay, lambda found: [s["toolCount"] for s in found] == [1] * 4)
+        known = {source["sourceId"] for source in before}
+        await setting.browser.kill_worker()
+        after = await wait_sources(
+            setting.relay,
+            lambda found: (
+                [s["toolCount"] for s in found] == [1] * 4 and not known & {source["sourceId"] for source in found}
+            ),
+        )
+        # Each page says that it is there, while the worker, woken by the first, has asked them all.
+        for source in after:
+            target = {"toolName": "echo", "sourceId": source["sourceId"]}
+            for _ in range(5):
+                assert not (await setting.relay.call("webmcp_tool_call", target)).get("isError")
+        log = setting.relay.stderr.rpartition("closed (1001)")[2]
+        assert [log.count(f"tab '{source['tabId']}': 1 tools") for source in after] == [1] * 4
 
 
 async def test_a_worker_killed_in_mid_call_costs_that_call_an_answer_in_words(setting: Setting) -> None:
