@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 
 from tests.e2e.browser.setting import Setting, open_relay, text_of, until, wait_sources
 from tests.e2e.browser.site import ECHO, HANG
 from tests.e2e.browser.test_calls import begin
-from tests.helpers import free_port
+from tests.helpers import PATIENCE, free_port
 
 pytestmark = pytest.mark.chromium
 
@@ -65,3 +66,16 @@ async def test_another_port_leaves_one_relay_for_the_other(setting: Setting, tmp
         await setting.browser.set(port=setting.relay.port)
         await setting.relay.wait_tools("echo")
         assert await other.tool_names() == []
+
+
+async def test_a_port_changed_in_the_middle_of_a_search_counts_at_once(setting: Setting) -> None:
+    await setting.show(ECHO, "echo")
+    (stranger,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with stranger:
+        await setting.browser.set(port=stranger.socket.getsockname()[1])
+        with trio.fail_after(PATIENCE):
+            knock = await stranger.accept()  # the search has begun, and gets no answer
+        async with knock:
+            await setting.browser.set(port=setting.relay.port)
+            await wait_sources(setting.relay, lambda found: [source["toolCount"] for source in found] == [1])
+            assert text_of(await setting.relay.call("echo", {"q": 1})) == 'echo {"q":1}'
