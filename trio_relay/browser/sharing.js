@@ -13,7 +13,7 @@ const RETRY_AFTER = 500;
 const RETRY_SPREAD = 0.15;
 /** Then all ports, this long after the loss, in ms; and from then on at each alarm and wake-up. */
 const RESCAN_AT = [10_000, 20_000, 30_000];
-/** Pages that come while no relay is there do not each start a search, in ms. */
+/** Pages that come while no relay is there do not each start a search: there is one for all of them after this pause, in ms. */
 const SEARCH_PAUSE = 1000;
 
 export class Sharing {
@@ -28,7 +28,7 @@ export class Sharing {
     this.refusal = null;
     this.search = null;
     this.searchedAt = 0;
-    this.retry = null;
+    this.retry = this.soon = null;
     this.rescans = [];
   }
 
@@ -53,6 +53,11 @@ export class Sharing {
     }
     if (this.relay) await this.#shareAll();
     else this.#rescanLater();
+  }
+
+  #lookNow() {
+    this.soon = null;
+    if (!this.#connected()) void this.look();
   }
 
   #connected() {
@@ -153,7 +158,11 @@ export class Sharing {
   async pageAppeared(tab, page) {
     const shared = this.tabs.get(tab);
     if (shared && shared.pageId !== page) shared.dropPage(); // it may be attached already, by a look just now
-    if (!this.#connected() && Date.now() - this.searchedAt > SEARCH_PAUSE) await this.look();
+    if (!this.#connected()) {
+      const pause = this.search ? SEARCH_PAUSE : this.searchedAt + SEARCH_PAUSE - Date.now();
+      if (pause <= 0) await this.look();
+      else this.soon ??= setTimeout(() => this.#lookNow(), pause);
+    }
     await this.share(tab, page);
   }
 
