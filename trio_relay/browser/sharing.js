@@ -13,7 +13,7 @@ const RETRY_AFTER = 500;
 const RETRY_SPREAD = 0.15;
 /** Then all ports, this long after the loss, in ms; and from then on at each alarm and wake-up. */
 const RESCAN_AT = [10_000, 20_000, 30_000];
-/** Pages that come while no relay is there do not each start a search, in ms. */
+/** Pages that come while no relay is there do not each start a search: there is one for all of them after this pause, in ms. */
 const SEARCH_PAUSE = 1000;
 
 export class Sharing {
@@ -28,7 +28,7 @@ export class Sharing {
     this.refusal = null;
     this.search = null;
     this.searchedAt = 0;
-    this.retry = null;
+    this.retry = this.soon = null;
     this.rescans = [];
   }
 
@@ -53,6 +53,11 @@ export class Sharing {
     }
     if (this.relay) await this.#shareAll();
     else this.#rescanLater();
+  }
+
+  #lookNow() {
+    this.soon = null;
+    if (!this.#connected()) void this.look();
   }
 
   #connected() {
@@ -110,10 +115,17 @@ export class Sharing {
 
   // ---- the tabs ----------------------------------------------------------------------------------------------------
 
-  /** Ask every tab whether it has WebMCP, and share those that do. */
+  /** Ask every tab whether it has WebMCP, and share those that do. A frozen tab, or one with a dialog, may answer much later. */
   async #shareAll() {
-    const tabs = await chrome.tabs.query({ url: ["http://*/*", "https://*/*"] });
-    await Promise.all(tabs.map(async ({ id }) => (await askPage(id))?.runtime && (await this.share(id))));
+    for (const { id } of await chrome.tabs.query({ url: ["http://*/*", "https://*/*"] })) {
+      void this.ask(id);
+    }
+  }
+
+  /** Share a tab if it has WebMCP. */
+  async ask(tab) {
+    const state = await askPage(tab);
+    if (state?.runtime) await this.share(tab, state.page);
   }
 
   /** The relay took a tab. */
@@ -122,8 +134,8 @@ export class Sharing {
     this.onChange();
   }
 
-  /** Share one tab, if its site may be and there is a relay. */
-  async share(tab) {
+  /** Share the page of one tab, if its site may be and there is a relay. */
+  async share(tab, page) {
     const { enabled, sitesOff, salt } = await loadSettings();
     const site = siteOf((await chrome.tabs.get(tab).catch(() => null))?.url);
     if (!enabled || site === null || sitesOff.includes(site)) {
@@ -136,17 +148,22 @@ export class Sharing {
       shared = new SharedTab({ tab, tabId: relayTabId(tab, salt) }, this);
       this.tabs.set(tab, shared);
     }
-    if (!shared.page) shared.attachPage();
+    if (shared.pageId !== page) shared.attachPage(page);
     if (shared.mayConnect()) shared.connect(this.relay);
     else if (!shared.socket) this.#rescanLater();
     this.onChange();
   }
 
   /** A page says that it has WebMCP: it is new in its tab, or lost its port. */
-  async pageAppeared(tab) {
-    this.tabs.get(tab)?.dropPage();
-    if (!this.#connected() && Date.now() - this.searchedAt > SEARCH_PAUSE) await this.look();
-    await this.share(tab);
+  async pageAppeared(tab, page) {
+    const shared = this.tabs.get(tab);
+    if (shared && shared.pageId !== page) shared.dropPage(); // it may be attached already, by a look just now
+    if (!this.#connected()) {
+      const pause = this.search ? SEARCH_PAUSE : this.searchedAt + SEARCH_PAUSE - Date.now();
+      if (pause <= 0) await this.look();
+      else this.soon ??= setTimeout(() => this.#lookNow(), pause);
+    }
+    await this.share(tab, page);
   }
 
   /** Whether pages of this origin may be shared. Asked again by each page, in case the tab went elsewhere meanwhile. */
@@ -191,7 +208,7 @@ export class Sharing {
   }
 }
 
-/** @returns {Promise<{runtime: string|null, tools: number}|null>} null where no script of ours is */
+/** @returns {Promise<{page: string, runtime: string|null, tools: number}|null>} null where no script of ours is */
 export async function askPage(tab) {
   return chrome.tabs.sendMessage(tab, { type: "state?" }, { frameId: 0 }).catch(() => null);
 }
