@@ -36,7 +36,11 @@ export class Sharing {
 
   /** Look for a relay, or see that ours is there, and share every tab that has WebMCP. Searches do not overlap. */
   look() {
-    this.search ??= this.#look().finally(() => {
+    return this.#search(null);
+  }
+
+  #search(only) {
+    this.search ??= this.#look(only).finally(() => {
       this.search = null;
       this.searchedAt = Date.now();
       this.onChange();
@@ -44,12 +48,12 @@ export class Sharing {
     return this.search;
   }
 
-  async #look() {
+  async #look(only) {
     const { enabled, port } = await loadSettings();
     if (!enabled) return;
     if (!this.#connected()) {
       this.onChange();
-      this.#use(await findRelay(port === null ? await this.#order() : [port]));
+      this.#use(await findRelay(only ?? (port === null ? await this.#order() : [port])));
     }
     if (this.relay) await this.#shareAll();
     else this.#rescanLater();
@@ -101,16 +105,11 @@ export class Sharing {
     this.onChange();
   }
 
+  /** Whether the relay is still there, or the next one on its port; a search that runs already may end with the old one. */
   async #again() {
-    const before = this.relay;
-    if (before) {
-      const found = await findRelay([before.port]);
-      if (this.relay === before) this.#use(found);
-    }
     this.retry = null;
-    if (this.relay) await this.#shareAll();
-    else this.#rescanLater();
-    this.onChange();
+    await this.search;
+    if (this.relay) await this.#search([this.relay.port]);
   }
 
   // ---- the tabs ----------------------------------------------------------------------------------------------------

@@ -275,7 +275,11 @@
   let looks = 0;
   (function keepLooking() {
     if (retired.signal.aborted) return;
-    look();
+    try {
+      look();
+    } catch {
+      // The page's own `modelContext` threw; it may not the next time.
+    }
     later(keepLooking, LOOK_AFTER[looks++] ?? LOOK_EVERY);
   })();
 })();
