@@ -14,6 +14,8 @@ const RENAME_AFTER = 250;
 const STABLE_AFTER = 5000;
 const QUICK_LOSSES = 3;
 const QUICK_PAUSE = 10_000;
+/** Beyond it a timer of a browser fires at once, in ms. */
+const LONGEST_TIMER = 2 ** 31 - 1;
 const MAX_ICON_URL = 4096;
 const MAX_PROGRESS_MESSAGE = 1000;
 const FEATURES = ["open"];
@@ -204,7 +206,8 @@ export class SharedTab {
   // ---- calls -------------------------------------------------------------------------------------------------------
 
   call({ callId, toolName, args, deadlineMs }) {
-    const timer = deadlineMs === undefined ? null : setTimeout(() => this.cancel(callId, "timeout"), deadlineMs);
+    const timeout = () => this.cancel(callId, "timeout");
+    const timer = deadlineMs === undefined ? null : setTimeout(timeout, Math.min(deadlineMs, LONGEST_TIMER));
     this.calls.set(callId, { toolName, timer });
     if (!this.page) {
       this.fail(callId, "The tab shows no page with tools at the moment; the tool was not run.");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,6 +33,9 @@ document.modelContext.registerTool({
       case "result": return {content: [{type: "text", text: "in shape"}, {type: "text", text: "twice"}]};
       case "failed": return {content: [{type: "text", text: "my own words"}], isError: true};
       case "structured": return {content: [{type: "text", text: "s"}], structuredContent: {n: 7}};
+      case "only structured": return {structuredContent: {n: 8}};
+      case "wordless": return {isError: true, code: 5};
+      case "an article": return {title: "T", content: ["first", "second"]};
       case "throw": throw new Error("the page's secret");
     }
   },
@@ -84,7 +88,8 @@ async def test_every_kind_of_result_becomes_a_proper_one(way: str, tmp_path: Pat
     async with shown(way, KINDS, tmp_path) as (setting, page):
         await setting.relay.wait_tools("give")
         got = {}
-        for what in ("string", "number", "object", "array", "null", "undefined", "result", "failed", "structured"):
+        for what in KINDS.split('case "')[1:-1]:
+            what = what.partition('"')[0]
             got[what] = await setting.relay.call("give", {"what": what})
         thrown = await setting.relay.call("give", {"what": "throw"})
         runs = await page.evaluate("window.runs")
@@ -100,6 +105,12 @@ async def test_every_kind_of_result_becomes_a_proper_one(way: str, tmp_path: Pat
     assert [block["text"] for block in got["result"]["content"]] == ["in shape", "twice"]
     assert got["failed"] == {"content": [{"type": "text", "text": "my own words"}], "isError": True}
     assert got["structured"]["structuredContent"] == {"n": 7}
+    only = {"content": [{"type": "text", "text": '{"n":8}'}], "structuredContent": {"n": 8}}
+    assert got["only structured"] == only
+    assert got["wordless"] == {"content": [{"type": "text", "text": '{"isError":true,"code":5}'}], "isError": True}
+    article = {"title": "T", "content": ["first", "second"]}
+    assert got["an article"]["structuredContent"] == article
+    assert json.loads(text_of(got["an article"])) == article
     assert thrown["isError"]
     assert text_of(thrown).startswith('The page\'s tool "give" failed: ')
     # Chromium keeps what a page throws to itself; a polyfill without it does not.

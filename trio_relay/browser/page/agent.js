@@ -201,14 +201,22 @@
         result = toResult(await runtime.run(tool[ORIGINAL] ?? tool, args, controller.signal));
       }
     } catch (error) {
-      const said = error?.message ?? error;
-      result = failure(`The page's tool "${toolName}" failed: ${said}`);
+      result = failure(`The page's tool "${toolName}" failed: ${words(error)}`);
     }
     if (!calls.delete(callId) || retired.signal.aborted) return; // cancelled: nobody waits
     try {
       send({ type: "result", callId, result });
     } catch (error) {
-      send({ type: "result", callId, result: failure(`The result of "${toolName}" is no JSON: ${error?.message}`) });
+      send({ type: "result", callId, result: failure(`The result of "${toolName}" is no JSON: ${words(error)}`) });
+    }
+  }
+
+  /** What was thrown, which can be anything. */
+  function words(error) {
+    try {
+      return String(error?.message ?? error);
+    } catch {
+      return "it threw something that has no text";
     }
   }
 
@@ -229,14 +237,15 @@
     } else {
       text = value === undefined ? "" : stringify(value) ?? String(value);
     }
-    if (value !== null && typeof value === "object" && !Array.isArray(value)) {
-      const { content, structuredContent, isError } = value;
-      const shaped = Array.isArray(content) || (content === undefined && (typeof isError === "boolean" || isObject(structuredContent)));
-      if (shaped) return content === undefined ? { content: [], ...value } : value;
-      if (value.resultType === "input_required") return value; // the relay says that it cannot go on with it
-      return { content: [{ type: "text", text }], structuredContent: value };
+    if (!isObject(value)) return { content: text === "" ? [] : [{ type: "text", text }] };
+    const { content, structuredContent, isError } = value;
+    const isBlocks = Array.isArray(content) && content.every((block) => isObject(block) && typeof block.type === "string");
+    if (isBlocks || value.resultType === "input_required") return value; // what to think of the second, the relay knows
+    if (content === undefined && isObject(structuredContent)) {
+      return { content: [{ type: "text", text: stringify(structuredContent) }], ...value };
     }
-    return { content: text === "" ? [] : [{ type: "text", text }] };
+    if (content === undefined && isError === true) return { content: [{ type: "text", text }], isError };
+    return { content: [{ type: "text", text }], structuredContent: value };
   }
 
   const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
