@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     stem = options.out / (f"{options.suite}-quick" if options.quick else options.suite)
     try:
-        measured = _subjects(options.peer, not options.no_npm)
+        measured = _subjects(options.peer, not options.no_npm) if options.suite == "relay" else []
         kinds = list(run.scenarios_named(options.only, ALL if options.suite == "relay" else ()))
     except ValueError as error:
         parser.error(str(error))
@@ -85,7 +85,7 @@ def _subjects(peers: Sequence[str], with_npm: bool) -> list[subjects.Subject]:
             found.append(peer)
     for command in peers:
         found.append(subjects.other(command, [subject.name for subject in found]))
-    return [*found, subjects.floor()]
+    return [*found, *subjects.floors()]
 
 
 def _relay(results: Results, kinds: list[type[Scenario]], measured: list[subjects.Subject], path: Path) -> None:

@@ -1,7 +1,7 @@
 """The physical floor: what it costs to move the bytes of a call between a socket and a pipe, and nothing else.
 
-`python -m benchmarks.floor PORT`. It speaks just enough of both protocols for the driver of these benchmarks (and for
-nobody else) to treat it as a relay:
+`python -m benchmarks.floor PORT [--whole]`. It speaks just enough of both protocols for the driver of these benchmarks
+(and for nobody else) to treat it as a relay:
 
 - it answers the WebSocket handshake, `initialize` and `tools/list`, and remembers which tab offers which tool;
 - of a call it looks at the first bytes only, where this driver puts the id and the tool's name. Everything behind them
@@ -9,10 +9,13 @@ nobody else) to treat it as a relay:
 - of a result it looks at the frame's header and the first bytes, where this driver puts the call id. Everything behind
   them is copied from the socket to stdout as it comes.
 
-It checks nothing: no UTF-8, no JSON, no sizes, no schemas. It does not unmask (the driver's key is zeros), does not match
-answers with calls (the call id is the request's id), knows no limits, timeouts, cancellation or second relay, gives no
-names, and sends no pings and no notifications. It does look for line ends in what comes from stdin, as a driver may
-write several small lines at once. It is written in Python and copies twice, into its buffer and out of it.
+With `--whole` it waits until a message is complete before it writes the first byte of it. That is the floor of every
+relay that checks what it passes on; without it the two ends and the relay work at the same time.
+
+It checks nothing: no UTF-8, no JSON, no sizes, no schemas. It does not unmask (the driver's key is zeros), does not
+match answers with calls (the call id is the request's id), knows no limits, timeouts, cancellation or second relay,
+gives no names, and sends no pings and no notifications. It does look for line ends in what comes from stdin, as a
+driver may write several small lines at once. It is written in Python and copies twice, into its buffer and out of it.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from collections.abc import Callable, Iterable
 from benchmarks.wire import CLOSE, header
 
 BLOCK = 1 << 20
+Part = bytes | bytearray | memoryview
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CALL = re.compile(rb'\{"jsonrpc":"2\.0","id":(\d+),"method":"tools/call","params":\{"name":"([^"]+)","arguments":')
 _OTHER = re.compile(rb'\{"jsonrpc":"2\.0","id":(\d+),"method":"([^"]+)"')
@@ -42,14 +46,18 @@ class Tab:
     """One socket: handshake, hello, tools, and results on their way to stdout."""
 
     def __init__(self, floor: Floor, sock: socket.socket) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = sock
         self._floor = floor
         self._head = b""
         self._open = False
         self._left = 0  # bytes of a result that are still to be copied
+        self._collected: bytearray | None = None  # with --whole: the rest of a result, and how much of it is there
+        self._filled = 0
 
     def readable(self) -> None:
+        if self._collected is not None:
+            self._collect(self._collected)
+            return
         size = self.socket.recv_into(self._floor.block)
         if size == 0:
             self._floor.forget(self.socket)
@@ -65,6 +73,17 @@ class Tab:
                 self._head = bytes(data)
                 return
             data = data[taken:]
+
+    def _collect(self, result: bytearray) -> None:
+        """Read on into the place for one whole result; what follows it stays in the socket."""
+        size = self.socket.recv_into(memoryview(result)[self._filled :])
+        if size == 0:
+            self._floor.forget(self.socket)
+            return
+        self._filled += size
+        if self._filled == len(result):
+            self._collected = None
+            self._floor.out(result, b"\n")
 
     def _copy(self, data: memoryview) -> memoryview:
         """Copy what belongs to the result that has begun. Returns the rest."""
@@ -86,9 +105,15 @@ class Tab:
         end = min(len(data), at + size)
         match = _RESULT.match(data, at)
         if match is not None:
-            self._left = at + size - end
+            left = at + size - end
             answer = b'{"jsonrpc":"2.0","id":%s,"result":' % match.group(1)
-            self._floor.out(answer, data[match.end() : end], b"" if self._left else b"\n")
+            if left and self._floor.whole:
+                begun = answer + bytes(data[match.end() : end])
+                self._collected, self._filled = bytearray(len(begun) + left), len(begun)
+                self._collected[: len(begun)] = begun
+            else:
+                self._left = left
+                self._floor.out(answer, data[match.end() : end], b"" if left else b"\n")
         elif end < at + size:
             return 0
         elif data[0] & 0x0F == CLOSE:
@@ -116,7 +141,8 @@ class Tab:
 class Floor:
     """The whole program: one loop, no threads; a write waits until it is done."""
 
-    def __init__(self, port: int, stdin: int = 0, stdout: int = 1) -> None:
+    def __init__(self, port: int, *, whole: bool = False, stdin: int = 0, stdout: int = 1) -> None:
+        self.whole = whole
         self.block = bytearray(BLOCK)
         self._stdin, self._stdout = stdin, stdout
         for fd in (stdin, stdout):
@@ -125,10 +151,11 @@ class Floor:
         self._carry = b""  # of a line: its beginning, or its last bytes, which may not be arguments
         self._target: socket.socket | None = None  # where the call goes whose line has begun
         self._begun = False  # its first frame is out
+        self._parts: list[bytes] = []  # with --whole: of the invoke message
         self._selector = selectors.DefaultSelector()
         self._listener = socket.create_server(("127.0.0.1", port), backlog=1024)
         self._watch(self._listener, self._accept)
-        self._watch(stdin, self._line)
+        self._watch(stdin, self.line)
         self._running = True
 
     def run(self) -> None:
@@ -136,10 +163,12 @@ class Floor:
             for key, _ in self._selector.select():
                 ready: Callable[[], None] = key.data
                 ready()
+
+    def close(self) -> None:
         self._listener.close()
         self._selector.close()
 
-    def out(self, *parts: bytes | memoryview) -> None:
+    def out(self, *parts: Part) -> None:
         write_all(lambda some: os.writev(self._stdout, some), parts)
 
     def offer(self, tab: Tab, tools: list[dict[str, object]]) -> None:
@@ -155,9 +184,11 @@ class Floor:
 
     def _accept(self) -> None:
         sock, _ = self._listener.accept()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._watch(sock, Tab(self, sock).readable)
 
-    def _line(self) -> None:
+    def line(self) -> None:
+        """Take what has come from stdin."""
         size = os.readv(self._stdin, [self.block])
         if size == 0:
             self._running = False
@@ -193,8 +224,13 @@ class Floor:
         if ended:
             self._target = None
 
-    def _forward(self, *parts: bytes | memoryview, fin: bool) -> None:
+    def _forward(self, *parts: Part, fin: bool) -> None:
         assert self._target is not None
+        if self.whole:
+            self._parts += map(bytes, parts)
+            if not fin:
+                return
+            parts, self._parts = tuple(self._parts), []
         head = header(sum(map(len, parts)), 0 if self._begun else 1, fin=fin, masked=False)
         self._begun = True
         write_all(self._target.sendmsg, (head, *parts))
@@ -215,7 +251,7 @@ class Floor:
         self.out(b'{"jsonrpc":"2.0","id":%s,"result":' % match.group(1), result, b"}\n")
 
 
-def write_all(write: Callable[[list[bytes | memoryview]], int], parts: Iterable[bytes | memoryview]) -> None:
+def write_all(write: Callable[[list[Part]], int], parts: Iterable[Part]) -> None:
     """Write all parts with as few calls as the system allows."""
     left = [part for part in parts if len(part)]
     while left:
@@ -238,4 +274,4 @@ def enlarge(fd: int) -> None:
 
 
 if __name__ == "__main__":
-    Floor(int(sys.argv[1])).run()
+    Floor(int(sys.argv[1]), whole="--whole" in sys.argv[2:]).run()

@@ -8,9 +8,9 @@ from typing import Any
 from benchmarks.payloads import SIZES, readable
 from benchmarks.report import headline
 from benchmarks.results import Results
-from benchmarks.subjects import FLOOR, OURS
+from benchmarks.subjects import FLOOR, FLOOR_WHOLE, FLOORS, OURS
 
-COLOURS = {OURS: "#1b6ca8", FLOOR: "#8a8a8a"}
+COLOURS = {OURS: "#1b6ca8", FLOOR: "#8a8a8a", FLOOR_WHOLE: "#c9a227"}
 OTHERS = ("#d1603d", "#4a8f5a", "#8d5fa8")
 
 
@@ -54,12 +54,13 @@ def _bars(axes: Any, results: Results, rows: list[tuple[str, dict[str, float], f
     places = range(len(rows))
     costs = [row[1][OURS] for row in rows]
     axes.barh(places, costs, height=0.6, color=COLOURS[OURS], label=OURS)
-    floors = [(place, row[1][FLOOR]) for place, row in zip(places, rows, strict=True) if FLOOR in row[1]]
     limits = [(place, row[2]) for place, row in zip(places, rows, strict=True) if row[2] is not None]
     marks = {"color": "black", "zorder": 3, "linestyle": "none"}
-    if floors:
-        axes.plot([cost for _, cost in floors], [place for place, _ in floors], marker="D", markersize=4, label=FLOOR,
-                  **marks | {"color": "#f2a900"})  # fmt: skip
+    for name in FLOORS:
+        points = [(row[1][name], place) for place, row in zip(places, rows, strict=True) if name in row[1]]
+        if points:
+            look = marks | {"color": COLOURS[name], "markeredgecolor": "white", "markeredgewidth": 0.6}
+            axes.plot(*zip(*points, strict=True), marker="D", markersize=5.5, label=name, **look)
     if limits:
         axes.plot([limit for _, limit in limits], [place for place, _ in limits], marker="|", markersize=13,
                   markeredgewidth=2, label="target", **marks)  # fmt: skip
@@ -89,7 +90,7 @@ def _curves(results: Results, kind: str) -> dict[str, list[tuple[int, float]]]:
 
 def _lines(axes: Any, results: Results, kind: str, curves: dict[str, list[tuple[int, float]]]) -> None:
     for name, points in curves.items():
-        style = {"linestyle": ":" if name == FLOOR else "-", "color": _colour(results, name)}
+        style = {"linestyle": ":" if name in FLOORS else "-", "color": _colour(results, name)}
         axes.plot([size for size, _ in points], [ms for _, ms in points], marker="o", markersize=3, label=name, **style)
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.results import MeasuredMetric, MeasuredScenario, Results
-from benchmarks.subjects import FLOOR, OURS
+from benchmarks.subjects import FLOOR, FLOOR_WHOLE, OURS
 from benchmarks.targets import judge_all
 
 
@@ -101,7 +101,7 @@ def headline(results: Results) -> list[tuple[str, dict[str, float], float | None
             if target is None and not metric.key.endswith(("/9.9 MB", "/cpu", "/idle", "/port", "/initialize", "/big")):
                 continue
             costs = {}
-            for name in (OURS, FLOOR):
+            for name in (OURS, FLOOR, FLOOR_WHOLE):
                 ratio = metric.ratio(name, peer) if peer is not None else None
                 if ratio:
                     costs[name] = 1 / ratio if metric.more_is_better else ratio

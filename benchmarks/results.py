@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct, field
 
 from benchmarks.scenarios.base import Metric
-from benchmarks.subjects import FLOOR, NPM, OURS
+from benchmarks.subjects import FLOORS, NPM, OURS
 
 
 class MeasuredMetric(Struct):
@@ -81,7 +81,7 @@ class Results(Struct):
     @property
     def peer(self) -> str | None:
         """Whom the targets compare with: the npm relay, else the first other one."""
-        others = [name for name in self.subjects if name not in (OURS, FLOOR)]
+        others = [name for name in self.subjects if name not in (OURS, *FLOORS)]
         return NPM if NPM in others else others[0] if others else None
 
     def metric(self, key: str) -> MeasuredMetric | None:

@@ -18,7 +18,8 @@ from benchmarks.driver import Driver, Fault
 from benchmarks.pump import Pump
 
 ROOT = Path(__file__).parent.parent
-OURS, NPM, FLOOR = "trio-relay", "npm", "floor"
+OURS, NPM, FLOOR, FLOOR_WHOLE = "trio-relay", "npm", "floor", "floor-whole"
+FLOORS = (FLOOR, FLOOR_WHOLE)
 
 
 @dataclass(frozen=True)
@@ -40,19 +41,17 @@ class Subject:
 
     @property
     def is_floor(self) -> bool:
-        return self.name == FLOOR
-
-    @property
-    def is_peer(self) -> bool:
-        return self.name not in (OURS, FLOOR)
+        return self.name in FLOORS
 
 
 def ours() -> Subject:
     return Subject(OURS, "python -m trio_relay", (sys.executable, "-m", "trio_relay", "--port", "{port}"))
 
 
-def floor() -> Subject:
-    return Subject(FLOOR, "python -m benchmarks.floor", (sys.executable, "-m", "benchmarks.floor", "{port}"))
+def floors() -> list[Subject]:
+    command = (sys.executable, "-m", "benchmarks.floor", "{port}")
+    shown = "python -m benchmarks.floor"
+    return [Subject(FLOOR, shown, command), Subject(FLOOR_WHOLE, f"{shown} --whole", (*command, "--whole"))]
 
 
 def npm() -> Subject | str:

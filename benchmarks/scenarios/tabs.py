@@ -22,6 +22,9 @@ ASK_AGAIN_S = 0.01
 
 PATIENCE_S = 180.0
 
+FIRST_COMING = 0x8000
+"""Numbers of the tabs that come while others are there."""
+
 
 def page() -> Page:
     page = Page()
@@ -35,19 +38,23 @@ def tab_id(number: int) -> str:
     return f"{number:04x}"
 
 
-def join(running: Running, count: int, offer: Page) -> float:
-    """Connect tabs and wait until every tool of theirs is listed. Returns seconds from the first connection."""
+def join(running: Running, numbers: range, offer: Page) -> float:
+    """Connect tabs and wait until every tool is listed, theirs and those of tabs before them.
+
+    Returns:
+        Seconds from the first connection.
+    """
     driver = running.driver
     start = time.perf_counter()
-    open_tabs: list[Tab] = []
+    joining: list[Tab] = []
     tools = offer.tools
-    for number in range(count):
-        open_tabs.append(driver.open_tab(tab_id(number), tools, offer.replies))
-        if number >= AT_ONCE:
-            oldest = open_tabs[number - AT_ONCE]
+    for number in numbers:
+        joining.append(driver.open_tab(tab_id(number), tools, offer.replies))
+        if len(joining) > AT_ONCE:
+            oldest = joining[-1 - AT_ONCE]
             driver.until(lambda tab=oldest: tab.ready, "a tab's handshake")  # type: ignore[misc]
-    driver.until(lambda: all(tab.ready for tab in open_tabs), "a tab's handshake")
-    wanted = count * TOOLS
+    driver.until(lambda: all(tab.ready for tab in joining), "a tab's handshake")
+    wanted = len(driver.tabs) * TOOLS
     while (seen := driver.list_tools().count(b'"bench_')) != wanted:
         if time.perf_counter() - start > PATIENCE_S:
             raise Fault(f"after {PATIENCE_S:.0f} s {seen} of {wanted} tools are listed")
@@ -81,7 +88,7 @@ class Join(Scenario):
         with started(session, self.pump) as running:
             wait_for_port(running)
             running.driver.initialize()
-            values = {time_metric.key: join(running, cell.what, page()) * 1e3}
+            values = {time_metric.key: join(running, range(cell.what), page()) * 1e3}
             if machine.HAS_PROC:
                 values[memory_metric.key] = machine.memory_mb(running.pid, "VmRSS")
             return values
@@ -93,14 +100,15 @@ class Churn(Scenario):
     with_floor = False
 
     def cells(self) -> Sequence[Cell]:
-        count = self.scale.tabs[-1]
         return [
             Cell(
                 (
-                    Metric("churn/leave", f"gone from the list of {count} tabs", "ms"),
-                    Metric("churn/come", f"in the list of {count} tabs", "ms"),
-                )
+                    Metric(f"churn/{count}/leave", f"gone from the list of {count} tabs", "ms"),
+                    Metric(f"churn/{count}/come", f"in the list of {count} tabs", "ms"),
+                ),
+                count,
             )
+            for count in self.scale.tabs
         ]
 
     @contextmanager
@@ -108,17 +116,19 @@ class Churn(Scenario):
         with started(subject, self.pump) as running:
             wait_for_port(running)
             running.driver.initialize()
-            join(running, self.scale.tabs[-1], page())
             yield running, itertools.count()
 
     def warm_up(self, session: tuple[Running, Iterator[int]], cell: Cell) -> None:
+        """The tabs of the cell before stay; only the missing ones join."""
+        running, _ = session
+        join(running, range(len(running.driver.tabs), cell.what), page())
         self.measure(session, cell)
 
     def measure(self, session: tuple[Running, Iterator[int]], cell: Cell) -> Values:
         running, numbers = session
         driver = running.driver
-        number = next(numbers)
-        leaving, coming = tab_id(number), tab_id(self.scale.tabs[-1] + number)
+        leaving = next(iter(driver.tabs))  # the one that is there longest
+        coming = tab_id(FIRST_COMING + next(numbers))
         start = time.perf_counter()
         driver.close_tab(leaving)
         self._wait(running, leaving, 0)
@@ -127,7 +137,8 @@ class Churn(Scenario):
         driver.open_tab(coming, offer.tools, offer.replies)
         self._wait(running, coming, TOOLS)
         came = time.perf_counter()
-        return {"churn/leave": (gone - start) * 1e3, "churn/come": (came - gone) * 1e3}
+        left, appeared = cell.metrics
+        return {left.key: (gone - start) * 1e3, appeared.key: (came - gone) * 1e3}
 
     def _wait(self, running: Running, tab: str, wanted: int) -> None:
         """Ask for the list, again at once, until it has this many names with the tab's suffix."""
