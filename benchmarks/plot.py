@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from benchmarks.results import Results
 from benchmarks.subjects import FLOOR, FLOOR_WHOLE, FLOORS, OURS
 
 COLOURS = {OURS: "#1b6ca8", FLOOR: "#8a8a8a", FLOOR_WHOLE: "#c9a227"}
+WORSE = "#c25a5a"
 OTHERS = ("#d1603d", "#4a8f5a", "#8d5fa8")
 
 
@@ -27,7 +29,7 @@ def draw(results: Results, stem: Path) -> list[Path]:
     curves = [(kind, curve) for kind in ("result", "arguments") if (curve := _curves(results, kind))]
     if not rows and not curves:
         return []
-    height = max(4.0, 1.2 + 0.27 * len(rows))
+    height = max(4.0, 1.2 + 0.24 * len(rows))
     widths = ([1.5] if rows else []) + [1.0] * bool(curves)
     figure = pyplot.figure(figsize=(6.0 * sum(widths), height), layout="constrained")
     grid = figure.add_gridspec(max(1, len(curves)), len(widths), width_ratios=widths)
@@ -36,7 +38,7 @@ def draw(results: Results, stem: Path) -> list[Path]:
     for position, (kind, curve) in enumerate(curves):
         _lines(figure.add_subplot(grid[position, len(widths) - 1]), results, kind, curve)
     note = " (a quick run: only shows that everything works)" if results.quick else ""
-    figure.suptitle(f"Medians of {results.rounds} rounds, {results.made[:10]}{note}", fontsize=9, color="#555555")
+    figure.suptitle(f"Medians, rounds: {results.rounds}, {results.made[:10]}{note}", fontsize=9, color="#555555")
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     for path in paths:
         figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else None)
@@ -50,30 +52,36 @@ def _colour(results: Results, name: str) -> str:
 
 
 def _bars(axes: Any, results: Results, rows: list[tuple[str, dict[str, float], float | None]]) -> None:
-    """Our cost by the peer's, with the floor's and the targets as marks."""
+    """Our cost by the peer's on a logarithmic scale, with the floors' and the targets as marks."""
     places = range(len(rows))
     costs = [row[1][OURS] for row in rows]
-    axes.barh(places, costs, height=0.6, color=COLOURS[OURS], label=OURS)
-    limits = [(place, row[2]) for place, row in zip(places, rows, strict=True) if row[2] is not None]
-    marks = {"color": "black", "zorder": 3, "linestyle": "none"}
+    colours = [COLOURS[OURS] if cost <= 1 else WORSE for cost in costs]
+    axes.barh(places, [cost - 1 for cost in costs], left=1, height=0.62, color=colours)
     for name in FLOORS:
         points = [(row[1][name], place) for place, row in zip(places, rows, strict=True) if name in row[1]]
-        if points:
-            look = marks | {"color": COLOURS[name], "markeredgecolor": "white", "markeredgewidth": 0.6}
-            axes.plot(*zip(*points, strict=True), marker="D", markersize=5.5, label=name, **look)
-    if limits:
-        axes.plot([limit for _, limit in limits], [place for place, _ in limits], marker="|", markersize=13,
-                  markeredgewidth=2, label="target", **marks)  # fmt: skip
-    edge = max(1.25, *costs) * 1.12
+        _marks(axes, points, name, marker="D", markersize=5, color=COLOURS[name], markeredgecolor="white")
+    limits = [(row[2], place) for place, row in zip(places, rows, strict=True) if row[2] is not None]
+    _marks(axes, limits, "target", marker="|", markersize=13, markeredgewidth=2.2, color="black")
     for place, cost in zip(places, costs, strict=True):
-        axes.text(edge * 0.995, place, f"{cost:.2f}", ha="right", va="center", fontsize=8, color="#333333")
-    axes.axvline(1.0, color=_colour(results, results.peer or ""), linewidth=1.5, label=f"{results.peer} = 1")
-    axes.set_xlim(0, edge)
+        axes.text(1.01, place, f"{cost:.2f}", va="center", fontsize=8, transform=axes.get_yaxis_transform())
+    axes.axvline(1.0, color=_colour(results, results.peer or ""), linewidth=1.5)
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if low <= tick <= high]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+    axes.grid(True, axis="x", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
     axes.set_yticks(places, [row[0] for row in rows])
-    axes.invert_yaxis()
-    axes.set_title(f"Cost by that of {results.peer}: less is better", loc="left")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.35, -0.05), ncols=4, frameon=False)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_title(f"Cost of {OURS} by that of {results.peer} (= 1): less is better", loc="left")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.35, -0.03), ncols=3, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _marks(axes: Any, points: Sequence[tuple[float | None, int]], label: str, **look: Any) -> None:
+    if points:
+        axes.plot(*zip(*points, strict=True), linestyle="none", zorder=3, label=label, **look)
 
 
 def _curves(results: Results, kind: str) -> dict[str, list[tuple[int, float]]]:

@@ -8,6 +8,9 @@ from benchmarks.results import MeasuredMetric, MeasuredScenario, Results
 from benchmarks.subjects import FLOOR, FLOOR_WHOLE, OURS
 from benchmarks.targets import judge_all
 
+PLOTTED = ("/1 MB", "/9.9 MB", "/cpu", "/idle", "/port", "/initialize", "/big", "/leave", "/come", "/300", "/1000")
+"""Ends of the keys of metrics that the plot shows beside those that have a target."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -98,7 +101,7 @@ def headline(results: Results) -> list[tuple[str, dict[str, float], float | None
     for scenario in results.scenarios if peer is not None else ():
         for metric in scenario.metrics:
             target = limits.get(metric.key)
-            if target is None and not metric.key.endswith(("/9.9 MB", "/cpu", "/idle", "/port", "/initialize", "/big")):
+            if target is None and not metric.key.endswith(PLOTTED):
                 continue
             costs = {}
             for name in (OURS, FLOOR, FLOOR_WHOLE):
@@ -107,5 +110,6 @@ def headline(results: Results) -> list[tuple[str, dict[str, float], float | None
                     costs[name] = 1 / ratio if metric.more_is_better else ratio
             if OURS in costs:
                 limit = None if target is None else 1 / target.limit if target.at_least else target.limit
-                found.append((f"{scenario.name}: {metric.label}", costs, limit))
+                inverse = " (inverse)" if metric.more_is_better else ""
+                found.append((f"{scenario.name}: {metric.label}{inverse}", costs, limit))
     return found
