@@ -71,7 +71,7 @@ def about(results: Results) -> str:
     return (
         f"{results.made}, {machine.get('cpus')} CPUs ({machine.get('cpu') or 'unnamed'}), {machine.get('system')}, "
         f"Python {machine.get('python')}, load {machine.get('load')}. Medians of {rounds}, ± half the interquartile "
-        f"range; seed {results.seed}.{quick}\n{subjects[:1].upper()}{subjects[1:]}."
+        f"range; seed {results.seed}.{quick}\nHere {subjects}."
     )
 
 

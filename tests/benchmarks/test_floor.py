@@ -78,6 +78,8 @@ def test_a_result_is_forwarded_wherever_its_frame_is_cut(desk: Desk) -> None:
     for cut in range(1, len(frame)):
         assert desk.frame(frame[:cut], frame[cut:]) == wanted
     assert desk.frame(frame[:90], frame[90:120], frame[120:]) == wanted
+    for cut in range(91, len(frame)):
+        assert desk.frame(frame[:90], frame[90:cut], frame[cut:]) == wanted
     assert desk.frame(frame + frame) == wanted * 2
 
 
