@@ -59,3 +59,14 @@ def e2e(session: nox.Session) -> None:
     with session.chdir("tests/e2e"):
         session.run("npm", "install", "--no-audit", "--no-fund", external=True)
     session.run("pytest", *session.posargs, env={"TRIO_RELAY_NPM": "required"})
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Relays side by side, then the pure parts. Arguments go to `python -m benchmarks`; with any, only that is run."""
+    session.install("-e", ".[bench]")
+    if shutil.which("npm") is not None:
+        with session.chdir("tests/e2e"):
+            session.run("npm", "install", "--no-audit", "--no-fund", external=True)
+    for arguments in [session.posargs] if session.posargs else [["relay"], ["pure"]]:
+        session.run("python", "-m", "benchmarks", *arguments)
