@@ -76,8 +76,8 @@ def rate(operation: Callable[[], object], seconds: float) -> float:
 def _results(payloads: Payloads) -> Operations:
     def taken(frame: bytes) -> Callable[[], object]:
         def operation() -> object:
-            decoded = browser.decode_frame(frame)
-            assert isinstance(decoded, browser.Result)
+            decoded = browser.decode_frame(codec.clean_text(frame))
+            assert isinstance(decoded, browser.Result | browser.PlainAnswer)
             return parse_result(decoded.result)
 
         return operation

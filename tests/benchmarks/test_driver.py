@@ -15,6 +15,7 @@ from benchmarks.driver import Driver, Fault, Tab
 from benchmarks.payloads import SMALL
 from benchmarks.pump import Out, Part, Pump
 from trio_relay.links.frames import FrameReader, close_payload, frame
+from trio_relay.wire.codec import clean_text
 
 
 class FakeRelay:
@@ -29,7 +30,7 @@ class FakeRelay:
         self.stdout = their_stdout
         self.driver = Driver(self.pump, stdin, stdout, self._listener.getsockname()[1])
         self.tab: Tab = self.driver.open_tab("aa00", b"[]", {b"it": SMALL})
-        self.reader = FrameReader(client=False, max_message=1_000_000)
+        self.reader = FrameReader(client=False, max_message=1_000_000, check_text=clean_text)
         self.socket, _ = self._listener.accept()
         self.socket.settimeout(5)
         self.driver.rest(0)

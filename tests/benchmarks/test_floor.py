@@ -14,6 +14,7 @@ from benchmarks.driver import Call, Reply
 from benchmarks.floor import Floor, Tab
 from benchmarks.subjects import free_port
 from trio_relay.links.frames import FrameReader
+from trio_relay.wire.codec import clean_text
 
 
 class Desk:
@@ -32,7 +33,7 @@ class Desk:
         self.tab.readable()
         assert self.page.recv(1_000).startswith(b"HTTP/1.1 101 ")
         self.floor.offer(self.tab, [{"name": "it"}])
-        self.reader = FrameReader(client=True, max_message=1_000_000)
+        self.reader = FrameReader(client=True, max_message=1_000_000, check_text=clean_text)
 
     def line(self, *pieces: bytes) -> list[bytes]:
         """Give the floor a line from stdin in pieces. Returns the messages that reach the page."""
