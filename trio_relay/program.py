@@ -111,7 +111,7 @@ async def _serve_until_left(config: RelayConfig, cache: PortCache, stdin: int, s
             with leaving.importing:
                 server = await _import_sdk()
             if server is not None:
-                # What is there now stays. A full collection would go through the SDK's 90,000 objects, for some 50 ms each time.
+                # What is there now stays, and a collection that goes through the SDK's 90,000 objects takes 50 ms.
                 gc.freeze()
                 await session.run(server.SdkServer(session))
             leaving.begin("the client has closed our stdin")
