@@ -14,7 +14,7 @@ nox.options.error_on_missing_interpreters = False
 def tests(session: nox.Session) -> None:
     """The fast suite, under 3 minutes. Arguments go to pytest."""
     session.install("-e", ".[dev]")
-    session.run("pytest", "-m", "not slow and not npm", *session.posargs)
+    session.run("pytest", "-m", "not slow and not npm and not chromium", *session.posargs)
 
 
 @nox.session
@@ -40,7 +40,14 @@ def lowest(session: nox.Session) -> None:
         requirement.split(",")[0].replace(">=", "==") for requirement in project["dependencies"] if ">=" in requirement
     ]
     session.install("-e", ".[dev]", *floors)
-    session.run("pytest", "-m", "not slow and not npm", *session.posargs)
+    session.run("pytest", "-m", "not slow and not npm and not chromium", *session.posargs)
+
+
+@nox.session
+def screenshots(session: nox.Session) -> None:
+    """The README's pictures of the extension's popup, anew. Needs a Chromium (`-- --browser PROGRAM`)."""
+    session.install("-e", ".")
+    session.run("python", "docs/make_screenshots.py", *session.posargs)
 
 
 @nox.session
@@ -52,3 +59,14 @@ def e2e(session: nox.Session) -> None:
     with session.chdir("tests/e2e"):
         session.run("npm", "install", "--no-audit", "--no-fund", external=True)
     session.run("pytest", *session.posargs, env={"TRIO_RELAY_NPM": "required"})
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Relays side by side, then the pure parts. Arguments go to `python -m benchmarks`; with any, only that is run."""
+    session.install("-e", ".[bench]")
+    if shutil.which("npm") is not None:
+        with session.chdir("tests/e2e"):
+            session.run("npm", "install", "--no-audit", "--no-fund", external=True)
+    for arguments in [session.posargs] if session.posargs else [["relay"], ["pure"]]:
+        session.run("python", "-m", "benchmarks", *arguments)

@@ -70,14 +70,16 @@ class _Block(Struct, frozen=True):
     icons: Maybe = UNSET
     meta: Maybe = msgspec.field(default=UNSET, name="_meta")
 
-    def is_plain_text(self) -> bool:
-        return (
-            self.type == "text"
-            and first_byte(self.text) == b'"'
-            and self.annotations is UNSET
-            and self.meta is UNSET
-            and self.title is UNSET
-        )
+    def is_plain(self) -> bool:
+        """Whether every client accepts it as it is, as far as a quick look can tell."""
+        if self.annotations is not UNSET or self.meta is not UNSET or self.title is not UNSET:
+            return False
+        if self.type == "text":
+            return first_byte(self.text) == b'"'
+        if self.type in ("image", "audio") and not isinstance(self.data, UnsetType):
+            is_strings = first_byte(self.data) == first_byte(self.mimeType) == b'"'
+            return is_strings and _base64_ok(self.data)
+        return False
 
 
 _plain_blocks = msgspec.json.Decoder(list[_Block])
@@ -132,7 +134,7 @@ def _needs_no_change(result: PlainResult) -> bool:
     if first_byte(result.structuredContent) not in (b"", b"{") or not _is_plain_meta(result.meta):
         return False
     try:
-        return all(block.is_plain_text() for block in _plain_blocks.decode(result.content))
+        return all(block.is_plain() for block in _plain_blocks.decode(result.content))
     except (msgspec.DecodeError, RecursionError):
         return False
 
@@ -279,12 +281,12 @@ def _resource(raw: bytes) -> bytes | None:
     return raw if len(good) == len(members) else tooldef.join(good)
 
 
-def _base64_ok(raw: bytes) -> bool:
+def _base64_ok(raw: bytes | Raw) -> bool:
     """Whether a JSON string holds base64 as browsers' `atob` takes it: blanks and missing padding are forgiven.
 
     The TypeScript client insists. Not looked at above 1 MiB.
     """
-    if len(raw) > MAX_CHECKED_BYTES:
+    if memoryview(raw).nbytes > MAX_CHECKED_BYTES:
         return True
     text: str = msgspec.json.decode(raw)
     data = text.encode().translate(None, b" \t\n\f\r")

@@ -51,6 +51,8 @@ def first_violation(schema: bytes, value: Raw) -> str | None:
         return None
     try:
         instance = msgspec.json.decode(value)
+        if validator.is_valid(instance):  # a hundred times faster than looking for errors
+            return None
         error = next(iter(validator.iter_errors(instance)), None)
     except (msgspec.DecodeError, RecursionError, ValueError):
         return None

@@ -134,8 +134,9 @@
         let tools = [];
         try {
           const listed = runtime ? await runtime.list() : [];
-          known = new Map(listed.map((tool) => [tool.name, tool]).reverse()); // of two with one name the first counts
-          tools = listed.map(describe).filter(Boolean);
+          const described = listed.map((tool) => [describe(tool), tool]).filter(([shown]) => shown);
+          tools = described.map(([shown]) => shown);
+          known = new Map(described.map(([{ name }, tool]) => [name, tool]).reverse()); // of two with one name the first counts
         } catch {
           // A document that is not active yet, or a runtime being set up: asked again at the next look.
         }
@@ -154,13 +155,13 @@
 
   /** A tool as JSON can carry it; null if it cannot, and the others stay. */
   function describe(tool) {
-    const described = {};
-    for (const member of TOOL_MEMBERS) {
-      const value = tool[member];
-      if (value === undefined || value === null || typeof value === "function" || (member === "title" && value === "")) continue;
-      described[member] = value;
-    }
     try {
+      const described = {};
+      for (const member of TOOL_MEMBERS) {
+        const value = tool[member];
+        if (value === undefined || value === null || typeof value === "function" || (member === "title" && value === "")) continue;
+        described[member] = value;
+      }
       return parse(stringify(described));
     } catch {
       return null;
@@ -200,14 +201,22 @@
         result = toResult(await runtime.run(tool[ORIGINAL] ?? tool, args, controller.signal));
       }
     } catch (error) {
-      const said = error?.message ?? error;
-      result = failure(`The page's tool "${toolName}" failed: ${said}`);
+      result = failure(`The page's tool "${toolName}" failed: ${words(error)}`);
     }
     if (!calls.delete(callId) || retired.signal.aborted) return; // cancelled: nobody waits
     try {
       send({ type: "result", callId, result });
     } catch (error) {
-      send({ type: "result", callId, result: failure(`The result of "${toolName}" is no JSON: ${error?.message}`) });
+      send({ type: "result", callId, result: failure(`The result of "${toolName}" is no JSON: ${words(error)}`) });
+    }
+  }
+
+  /** What was thrown, which can be anything. */
+  function words(error) {
+    try {
+      return String(error?.message ?? error);
+    } catch {
+      return "it threw something that has no text";
     }
   }
 
@@ -228,14 +237,15 @@
     } else {
       text = value === undefined ? "" : stringify(value) ?? String(value);
     }
-    if (value !== null && typeof value === "object" && !Array.isArray(value)) {
-      const { content, structuredContent, isError } = value;
-      const shaped = Array.isArray(content) || (content === undefined && (typeof isError === "boolean" || isObject(structuredContent)));
-      if (shaped) return content === undefined ? { content: [], ...value } : value;
-      if (value.resultType === "input_required") return value; // the relay says that it cannot go on with it
-      return { content: [{ type: "text", text }], structuredContent: value };
+    if (!isObject(value)) return { content: text === "" ? [] : [{ type: "text", text }] };
+    const { content, structuredContent, isError } = value;
+    const isBlocks = Array.isArray(content) && content.every((block) => isObject(block) && typeof block.type === "string");
+    if (isBlocks || value.resultType === "input_required") return value; // what to think of the second, the relay knows
+    if (content === undefined && isObject(structuredContent)) {
+      return { content: [{ type: "text", text: stringify(structuredContent) }], ...value };
     }
-    return { content: text === "" ? [] : [{ type: "text", text }] };
+    if (content === undefined && isError === true) return { content: [{ type: "text", text }], isError };
+    return { content: [{ type: "text", text }], structuredContent: value };
   }
 
   const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
@@ -274,7 +284,11 @@
   let looks = 0;
   (function keepLooking() {
     if (retired.signal.aborted) return;
-    look();
+    try {
+      look();
+    } catch {
+      // The page's own `modelContext` threw; it may not the next time.
+    }
     later(keepLooking, LOOK_AFTER[looks++] ?? LOOK_EVERY);
   })();
 })();
