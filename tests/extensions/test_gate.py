@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from trio_relay.core.limiter import MAX_WRITES, WINDOW_S
 from trio_relay.core.policy import REASONS, Refusal
 from trio_relay.core.reviews import MAX_WAITING_PER_CALLER
 from trio_relay.extensions.audit import NotRecorded, OpenEntry, Outcome, OutcomeNotRecorded
+from trio_relay.extensions.gate import Asked, Facts
 
 
 @pytest.fixture
@@ -132,6 +134,34 @@ async def test_a_port_that_dies_in_the_middle_of_a_call_leaves_an_outcome(desk: 
             await desk.page.began.wait()
             port.close("gone")
             assert await desk.lines_become(2) == [("intent", "slow", "started"), ("outcome", "slow", "cancelled")]
+
+
+async def test_a_write_that_is_cancelled_while_its_line_is_written_is_not_executed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, go_on = threading.Event(), threading.Event()
+    write = desk.audit.intent
+
+    def slow(*args: Any) -> OpenEntry:
+        writing.set()
+        assert go_on.wait(PATIENCE)
+        return write(*args)
+
+    monkeypatch.setattr(desk.audit, "intent", slow)
+    gate, executed = desk.provider._gate, []
+
+    async def execute() -> None:
+        executed.append("at once, before any pause")
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            asked = Asked(HOST, "save", b"{}", lambda: Facts(True, TARGET))
+            nursery.start_soon(gate.call, asked, execute, lambda result: False)
+            await eventually(writing.is_set)
+            nursery.cancel_scope.cancel()
+            go_on.set()
+    assert executed == []
+    assert desk.lines() == [("intent", "save", "started"), ("outcome", "save", "cancelled")]
 
 
 # -- the write limit

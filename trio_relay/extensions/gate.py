@@ -153,6 +153,7 @@ class Gate:
         if not facts.write:
             if isinstance(verdict, Refusal):
                 raise Refused(verdict)
+            await trio.lowlevel.checkpoint_if_cancelled()  # a thread that ends does not tell
             return await execute()  # nothing waits between the decision and this
         try:
             await self._admit(asked, facts, verdict)
@@ -222,6 +223,8 @@ class Gate:
         self, entry: OpenEntry, execute: Callable[[], Awaitable[_Result]], failed: Callable[[_Result], bool]
     ) -> _Result:
         try:
+            # Cancelled while the line was written? An execution may begin without a pause that would notice.
+            await trio.lowlevel.checkpoint_if_cancelled()
             result = await execute()
         except BaseException as error:
             try:
