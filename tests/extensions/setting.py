@@ -21,7 +21,7 @@ from trio_relay.errors import TimedOut
 from trio_relay.extensions.audit import AuditLog
 from trio_relay.extensions.gate import Facts
 from trio_relay.extensions.provider import Caller, Provider, Served, ServerFactory
-from trio_relay.extensions.serving import _PortStream
+from trio_relay.extensions.serving import PortStream
 from trio_relay.extensions.store import ProviderStore
 from trio_relay.links.memory_port import MemoryPort, port_pair
 from trio_relay.wire.probe import Service
@@ -44,6 +44,7 @@ class Page:
         self.began = trio.Event()
         self.go_on = trio.Event()
         self.target = TARGET
+        self.padding = ""
 
     def factory(self, caller: Caller) -> Served:
         self.callers.append(caller)
@@ -60,6 +61,7 @@ class Page:
             tools=[
                 types.Tool(
                     name=name,
+                    description=self.padding,
                     input_schema=OBJECT,
                     annotations=types.ToolAnnotations(read_only_hint=name in READ_ONLY),
                 )
@@ -75,7 +77,7 @@ class Page:
         if params.name == "late":
             raise TimedOut("The tab did not answer in time.")
         return types.CallToolResult(
-            content=[types.TextContent(text=f"{params.name} done")], is_error=params.name == "bad"
+            content=[types.TextContent(text=f"{params.name} done{self.padding}")], is_error=params.name == "bad"
         )
 
 
@@ -161,7 +163,7 @@ async def client_on(port: MemoryPort, mode: str = "legacy", **options: Any) -> A
 
 @asynccontextmanager
 async def _transport(port: MemoryPort) -> AsyncIterator[tuple[Any, Any]]:
-    stream = _PortStream(port, deque())
+    stream = PortStream(port, deque())
     yield stream, stream
 
 

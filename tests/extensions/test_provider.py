@@ -308,3 +308,19 @@ async def test_half_a_surrogate_pair_in_arguments_costs_nothing(open_desk: Desk)
             answer = json.loads(await port.receive())
     assert answer["result"]["content"][0]["text"] == "save done"
     assert [event for event, *_ in open_desk.lines()] == ["intent", "outcome"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_answer_that_the_port_cannot_carry_is_an_error_and_the_session_goes_on(
+    open_desk: Desk, era: str
+) -> None:
+    open_desk.provider._max_message = 100_000
+    with trio.fail_after(PATIENCE):
+        async with open_desk.client(era) as client:
+            await client.list_tools()
+            open_desk.page.padding = "x" * 100_000
+            assert "at most 100000 can be sent" in await refused(client, "look")
+            with pytest.raises(Exception, match="at most 100000 can be sent"):
+                await client.list_tools()
+            open_desk.page.padding = ""
+            assert text_of(await client.call_tool("look", {})) == "look done"

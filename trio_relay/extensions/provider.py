@@ -98,6 +98,7 @@ class Provider:
         server_factory: Called for each port that is authorised.
         timeout: Seconds a write waits for a review at most: the invoke timeout. None for no limit.
         not_ready: Why nothing can be served at the moment; None when it can.
+        max_message: Bytes that ports take in one message; a longer answer becomes an error. None for no limit.
         clock: Of the write limit and the reviews: monotonic, in seconds; None for trio's.
     """
 
@@ -110,12 +111,14 @@ class Provider:
         *,
         timeout: float | None,
         not_ready: Callable[[], str | None] = lambda: None,
+        max_message: int | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._store = store
         self._service = service
         self._factory = server_factory
         self._not_ready = not_ready
+        self._max_message = max_message
         self._gate = Gate(store, audit, timeout=timeout, clock=clock)
         self._names: dict[str, Asked] = {}
         self._ports: Counter[str] = Counter()
@@ -198,7 +201,7 @@ class Provider:
         name = self._names.get(port.extension_id, Asked("", ""))
         policy = await self._gate.policy()
         served = self._factory(Caller(port.extension_id, name.name, name.version, policy))
-        await serving.serve_session(port, held.messages, served, self._gate)
+        await serving.serve_session(port, held.messages, served, self._gate, self._max_message)
         return None
 
     async def _authorise(self, caller: str) -> str | None:

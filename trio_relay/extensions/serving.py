@@ -38,11 +38,14 @@ ALWAYS_ANSWERED = frozenset({"initialize", "ping", "server/discover", "subscript
 """Requests that show nothing a caller that has lost its authorisation may not see."""
 
 
-async def serve_session(port: Port, held: deque[bytes], served: Served, gate: Gate) -> None:
+async def serve_session(
+    port: Port, held: deque[bytes], served: Served, gate: Gate, max_message: int | None = None
+) -> None:
     """Serve a port until it closes.
 
     Args:
         held: Messages that came before; they are served first.
+        max_message: Bytes the port takes in one message; a longer answer is replaced by an error. None for no limit.
 
     Raises:
         ValueError: the server has been served already: each port needs its own.
@@ -51,7 +54,7 @@ async def serve_session(port: Port, held: deque[bytes], served: Served, gate: Ga
     if any(isinstance(middleware, _Gated) for middleware in server.middleware):
         raise ValueError("a server factory makes a new server for each port")
     server.middleware.append(_Gated(gate, port.extension_id, served))
-    stream = _PortStream(port, held)
+    stream = PortStream(port, held, max_message)
     options = server.create_initialization_options(NotificationOptions(tools_changed=served.background is not None))
     async with trio.open_nursery() as nursery:
         if served.background is not None:
@@ -109,15 +112,33 @@ def _says_error(result: HandlerResult) -> bool:
     return isinstance(result, dict) and result.get("isError") is True
 
 
-class _PortStream:
+def _encoded(message: types.JSONRPCMessage) -> bytes:
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+
+def _too_long(message: types.JSONRPCMessage, size: int, limit: int) -> types.JSONRPCMessage:
+    """What is said instead of an answer that the port cannot carry."""
+    text = f"The answer has {size} bytes; at most {limit} can be sent. Ask for less, or in parts."
+    if isinstance(message, types.JSONRPCResponse) and "content" in message.result:
+        kept = {key: message.result[key] for key in ("resultType",) if key in message.result}
+        result = {"content": [{"type": "text", "text": text}], "isError": True, **kept}
+        return types.JSONRPCResponse(jsonrpc="2.0", id=message.id, result=result)
+    if isinstance(message, types.JSONRPCResponse):
+        error = types.ErrorData(code=types.INTERNAL_ERROR, message=text)
+        return types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
+    return message  # notifications and requests are short; if not, the port will say so
+
+
+class PortStream:
     """A port as both streams of the SDK."""
 
-    def __init__(self, port: Port, held: deque[bytes]) -> None:
+    def __init__(self, port: Port, held: deque[bytes], max_message: int | None = None) -> None:
         self._port = port
         self._held = held
+        self._max_message = max_message
         self._sending = trio.Lock()
 
-    def __aiter__(self) -> _PortStream:
+    def __aiter__(self) -> PortStream:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
@@ -144,7 +165,9 @@ class _PortStream:
 
     async def send(self, item: SessionMessage) -> None:
         # Serialised here, so that a result that cannot be costs its own request only.
-        text = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        text = _encoded(item.message)
+        if self._max_message is not None and len(text) > self._max_message:
+            text = _encoded(_too_long(item.message, len(text), self._max_message))
         try:
             async with self._sending:
                 await self._port.send(text)
@@ -154,7 +177,7 @@ class _PortStream:
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    async def __aenter__(self) -> _PortStream:
+    async def __aenter__(self) -> PortStream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
