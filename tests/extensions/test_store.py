@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,31 @@ def test_a_change_is_seen_by_other_stores_at_once(store: ProviderStore) -> None:
     for on in (True, False, True):
         switched(store, enabled=on)
         assert other.policy().enabled is on
+
+
+def test_threads_that_ask_at_once_do_not_overwrite_what_the_others_have_read(
+    store: ProviderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switched(store, enabled=True)
+    load, busy, overlaps = store._policy._load, threading.Lock(), []
+
+    def slow_load() -> Policy | StoreProblem:
+        if not busy.acquire(blocking=False):
+            overlaps.append("two reads at once")
+            return load()
+        try:
+            time.sleep(0.002)
+            return load()
+        finally:
+            busy.release()
+
+    monkeypatch.setattr(store._policy, "_load", slow_load)
+    threads = [threading.Thread(target=store.policy) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert overlaps == []
 
 
 def test_files_are_private(store: ProviderStore) -> None:

@@ -6,6 +6,7 @@ once. A file that cannot be read never means "allowed", and never ends a program
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -57,9 +58,18 @@ class _Cached(Generic[_File]):
         self._default = default
         self._signature: tuple[int, ...] | None = None
         self._known: _File | StoreProblem = default
+        # Calls ask from several threads: one that has read the old file must not overwrite what another read since.
+        self._reading = threading.Lock()
 
     def read(self) -> _File:
         """The content; the default where there is no file. Raises `StoreProblem`."""
+        with self._reading:
+            known = self._look()
+        if isinstance(known, StoreProblem):
+            raise known
+        return known
+
+    def _look(self) -> _File | StoreProblem:
         try:
             signature = _signature(self.path)
             if signature is None or signature != self._signature:
@@ -69,8 +79,6 @@ class _Cached(Generic[_File]):
             self._signature, self._known = None, self._default
         except OSError as error:
             self._signature, self._known = None, StoreProblem(f"{self.path} cannot be read: {error.strerror or error}")
-        if isinstance(self._known, StoreProblem):
-            raise self._known
         return self._known
 
     def _load(self) -> _File | StoreProblem:
