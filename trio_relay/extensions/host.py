@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 from collections.abc import Awaitable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -102,7 +103,7 @@ class Providers:
     async def session_class(self) -> type[Session]:
         async with self._loading:
             if self._session_class is None:
-                self._session_class = (await _load("trio_relay.extensions.session")).Session
+                self._session_class = await _load_session_class()
             return self._session_class
 
     def changed(self) -> None:
@@ -201,6 +202,11 @@ def _shelves(providers: list[Provider], *, connected: bool) -> list[Shelf]:
     ]
 
 
-async def _load(module: str) -> Any:
-    """Import a module in a thread: the SDK takes half a second, and tabs are served meanwhile."""
-    return await trio.to_thread.run_sync(importlib.import_module, module, abandon_on_cancel=True)
+async def _load_session_class() -> type[Session]:
+    """Import it in a thread: the SDK takes half a second, and tabs are served meanwhile."""
+    name = "trio_relay.extensions.session"
+    loaded: type[Session] | None = getattr(sys.modules.get(name), "Session", None)
+    if loaded is None:
+        module: Any = await trio.to_thread.run_sync(importlib.import_module, name, abandon_on_cancel=True)
+        loaded = module.Session
+    return loaded

@@ -45,6 +45,18 @@ REFRESH_S = 1.0
 MAX_PAGES = 64
 
 
+async def _no_progress(progress: float, total: float | None, message: str | None) -> None:
+    pass
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, MCPError):
+        return f"{error.error.message[:500]} (code {error.error.code})"
+    if isinstance(error, trio.TooSlowError):
+        return f"no answer within {LIST_S:g} s"
+    return f"{type(error).__name__}: {str(error)[:200]}"
+
+
 class Session:
     """See the module. Run it once; everything else may be called from any task.
 
@@ -264,15 +276,3 @@ class Session:
             seen.add(cursor)
             params = types.PaginatedRequestParams(cursor=cursor)
         return pages
-
-
-async def _no_progress(progress: float, total: float | None, message: str | None) -> None:
-    pass
-
-
-def _words(error: BaseException) -> str:
-    if isinstance(error, MCPError):
-        return f"{error.error.message[:500]} (code {error.error.code})"
-    if isinstance(error, trio.TooSlowError):
-        return f"no answer within {LIST_S:g} s"
-    return f"{type(error).__name__}: {str(error)[:200]}"
