@@ -71,6 +71,7 @@ class Extension:
         ports: Its ends of the ports that were opened, oldest first.
         refusal: Why it takes no ports.
         pages: Tools per page of its list.
+        stop_reading: Whether it takes no more messages.
     """
 
     def __init__(self, *tools: object, namespace: str = "notes", legacy: bool = False) -> None:
@@ -83,6 +84,7 @@ class Extension:
         self.ports: list[MemoryPort] = []
         self.refusal: str | None = None
         self.pages = 1000
+        self.stop_reading = False
         self.raw_result: str | None = None
         self.pending = 0
         self.cancelled = 0
@@ -165,6 +167,8 @@ class _Streams:
     async def __anext__(self) -> SessionMessage | Exception:
         own = self._extension
         while True:
+            if own.stop_reading:
+                await trio.sleep_forever()
             try:
                 data = await self._port.receive()
             except PortClosed:
@@ -189,7 +193,7 @@ class _Streams:
             body["result"]["tools"] = own.tools[start : start + own.pages]
         data = json.dumps(body)
         if own.raw_result is not None and "content" in body.get("result", {}):
-            data = '{"jsonrpc":"2.0","id":%s,"result":%s}' % (json.dumps(body["id"]), own.raw_result)
+            data = f'{{"jsonrpc":"2.0","id":{json.dumps(body["id"])},"result":{own.raw_result}}}'
         try:
             await self._port.send(data.encode())
         except PortClosed:

@@ -48,6 +48,9 @@ class ProviderCall:
         tool: What is called.
         limit: Seconds from now until it is given up; None for no limit. A reconnect takes its time out of it.
         ended: Called when it is over, however it ended.
+
+    Attributes:
+        renewed: Whether it has been taken back from a port that died before it left.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class ProviderCall:
         self.tool = tool
         self.slot = Slot(args, on_progress)
         self.scope = trio.CancelScope()
+        self.renewed = False
         self._limit = limit
         self._deadline = float("inf") if limit is None else trio.current_time() + limit
         self._ended = ended
@@ -78,6 +82,12 @@ class ProviderCall:
         if not self._settled.is_set():
             self._outcome = outcome
             self._settled.set()
+
+    def renew(self) -> None:
+        """It has not left and never will by the port it was given to: make it ready for another one."""
+        self.slot.given_up = self.renewed = True
+        self.slot = Slot(self.slot.args, self.slot.on_progress)
+        self.scope = trio.CancelScope()
 
     def answered(self, result: bytes) -> None:
         """The provider has answered with this JSON text."""

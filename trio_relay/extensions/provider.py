@@ -248,7 +248,7 @@ class Provider:
             else:
                 found.append(offered)
 
-        session = session_class(port, legacy=self._legacy, on_tools=take)
+        session = session_class(port, legacy=self._legacy, on_tools=take, on_unsent=self._take_back)
         nursery.start_soon(self._serve, session)
         await (session.listed if first else session.ready).wait()
         problem = session.problem or (session.list_problem if first else None)
@@ -274,6 +274,14 @@ class Provider:
         if self._session is session:
             self._session = None
             self._bell.ring()
+
+    def _take_back(self, call: ProviderCall, reason: str) -> None:
+        """A call did not leave before its port died: it gets one more, as ports die whenever a worker is stopped."""
+        if call.renewed:
+            call.lost(reason)
+        else:
+            call.renew()
+            self._waiting.append(call)
 
     def _take_tools(self, offered: Offered) -> None:
         self.offered = offered

@@ -63,6 +63,7 @@ class Session:
     Args:
         legacy: Whether to begin with `initialize`, without asking for the modern era first.
         on_tools: Gets the tools whenever they have been listed.
+        on_unsent: Gets a call that did not leave before the port was closed, and the reason of that.
 
     Attributes:
         ready: Set once calls can be made, and when the session has ended.
@@ -72,12 +73,20 @@ class Session:
         legacy: Whether the provider speaks the era of `initialize`, once it is known.
     """
 
-    def __init__(self, port: Port, *, legacy: bool, on_tools: Callable[[Offered], None]) -> None:
+    def __init__(
+        self,
+        port: Port,
+        *,
+        legacy: bool,
+        on_tools: Callable[[Offered], None],
+        on_unsent: Callable[[ProviderCall, str], None],
+    ) -> None:
         self._port = port
         self._on_tools = on_tools
+        self._on_unsent = on_unsent
         self._streams = PortStreams(port)
         self._waiting: deque[ProviderCall] = deque()
-        self._running: set[ProviderCall] = set()
+        self._running: dict[ProviderCall, None] = {}  # in the order of the calls
         self._bell = Bell()
         self._changed = False
         self._scope = trio.CancelScope()
@@ -88,12 +97,8 @@ class Session:
         self.problem: str | None = None
 
     def submit(self, calls: Iterable[ProviderCall]) -> None:
-        """Make calls, in this order."""
-        for call in calls:
-            if self.problem is not None:
-                call.lost(self.problem)
-            else:
-                self._waiting.append(call)
+        """Make calls, in this order. Only while there is no `problem`."""
+        self._waiting.extend(calls)
         self._bell.ring()
 
     def withdraw(self, call: ProviderCall) -> None:
@@ -158,11 +163,19 @@ class Session:
             return
         self.problem = problem
         self._port.close()
-        for call in (*self._running, *self._waiting):
-            call.lost(problem)
+        calls = (*self._running, *self._waiting)
+        self._running.clear()
         self._waiting.clear()
+        for call in calls:
+            self._lose(call, problem)
         self.ready.set()
         self.listed.set()
+
+    def _lose(self, call: ProviderCall, reason: str) -> None:
+        if call.is_settled or call.slot.begun or call.slot.given_up:
+            call.lost(reason)
+        else:
+            self._on_unsent(call, reason)
 
     # -- calls
 
@@ -172,7 +185,7 @@ class Session:
                 while not self._waiting:
                     await self._bell.wait()
                 call = self._waiting.popleft()
-                self._running.add(call)
+                self._running[call] = None
                 # Returns when the request is in the queue of the port, so requests leave in the order of the calls.
                 await nursery.start(self._make_call, client, call)
 
@@ -194,9 +207,7 @@ class Session:
                 if slot.result is not None:
                     call.answered(slot.result)
         except MCPError as error:
-            if self._streams.closed.is_set():
-                call.lost(self._streams.reason)
-            else:
+            if not self._streams.closed.is_set():
                 call.settle(CallFailed(f"The provider {call.provider} refused the call: {_words(error)}"))
         except Exception as error:
             logger.debug("%s: a call failed in the SDK", self._port.extension_id, exc_info=error)
@@ -204,8 +215,10 @@ class Session:
         finally:
             slot.tell_queued()
             self._streams.forget(slot)
-            self._running.discard(call)
-            call.lost(self.problem or self._streams.reason)  # if nothing has settled it yet
+            # One that did not leave is left to `_end`, which knows the order of all of them.
+            if call.is_settled or slot.begun or slot.given_up:
+                self._running.pop(call, None)
+                call.lost(self._streams.reason)
 
     # -- tools
 

@@ -62,6 +62,7 @@ class _Page(Struct, frozen=True):
 _messages = msgspec.json.Decoder(_Message)
 _progresses = msgspec.json.Decoder(_Progress)
 _pages = msgspec.json.Decoder(_Page)
+_members = msgspec.json.Decoder(dict[str, Raw])
 _anything = msgspec.json.Decoder()
 
 
@@ -207,7 +208,7 @@ class PortStreams:
             found = self._slots.pop(_request_id(message.id), None)
             if found is not None and not isinstance(message.result, UnsetType):
                 method, slot = found
-                slot.result = bytes(message.result)
+                slot.result = _without_stamp(bytes(message.result))
                 return {"jsonrpc": "2.0", "id": _request_id(message.id), "result": _stand_in(method, slot.result)}
         return decode(_anything, data)
 
@@ -235,6 +236,22 @@ def _request_id(raw: Maybe) -> int | str:
     if digits.isascii() and digits.isdigit() and len(digits) < 19:
         return int(digits)
     return text or ""
+
+
+def _without_stamp(result: bytes) -> bytes:
+    """A result without the name of the server that made it: to the client of a relay, the relay is the server."""
+    if types.SERVER_INFO_META_KEY.encode() not in result:
+        return result
+    try:
+        members = decode(_members, result)
+        meta = decode(_members, bytes(members["_meta"]))
+        del meta[types.SERVER_INFO_META_KEY]
+    except (Malformed, KeyError):
+        return result  # the name stands elsewhere, or is written with escapes
+    del members["_meta"]
+    if meta:
+        members["_meta"] = Raw(encode(meta))
+    return encode(members)
 
 
 def _stand_in(method: str, result: bytes) -> dict[str, Any]:
