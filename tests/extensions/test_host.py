@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -273,6 +274,18 @@ async def test_the_row_is_that_of_the_browser_that_has_it(
         assert (await failed(providers)).outcome == "Agent access is turned off in the provider."
 
 
+async def test_a_browser_that_comes_while_another_is_asked_opens_no_second_port(
+    providers: Providers, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    here, there = Extension(), Extension()
+    with providers.attach(Browser(nursery, **{NOTES: here})):
+        await trio.lowlevel.checkpoint()
+        with providers.attach(Browser(nursery, **{NOTES: there})):
+            await connected(providers)
+            await trio.sleep(200)
+            assert (len(here.ports), len(there.ports)) == (1, 0)
+
+
 async def test_one_provider_costs_the_other_nothing(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     providers = Providers([MAIL, NOTES, MAIL], client_id=OURS)
     nursery.start_soon(providers.run)
@@ -317,6 +330,53 @@ async def test_leaving_closes_every_port_and_fails_every_call(autojump_clock: Mo
         with trio.fail_after(1):
             await trio.testing.wait_all_tasks_blocked()
         assert extension.pending == 0
+
+
+@pytest.mark.parametrize("legacy", [True, False], ids=["legacy", "modern"])
+async def test_leaving_at_any_moment_leaves_nobody_waiting(legacy: bool, autojump_clock: MockClock) -> None:
+    outcomes: set[str] = set()
+    for ticks in range(0, 120, 3):
+        extension = Extension(legacy=legacy)
+        extension.answers["read"] = _never
+        async with trio.open_nursery() as outer:
+            providers = Providers([NOTES], client_id=OURS)
+            calls: list[Any] = []
+            async with trio.open_nursery() as inner:
+                inner.start_soon(providers.run)
+                with providers.attach(Browser(outer, **{NOTES: extension})):
+                    for _ in range(ticks):
+                        await trio.lowlevel.checkpoint()
+                        if len(calls) < 5 and providers.names():
+                            calls.append(providers.call("notes_read", args()))
+                    inner.cancel_scope.cancel()
+            with trio.fail_after(1):
+                for call in calls:
+                    with pytest.raises(RelayError) as error:
+                        await call
+                    outcomes.add(type(error.value).__name__)
+                await trio.testing.wait_all_tasks_blocked()
+            assert extension.pending == 0
+            outer.cancel_scope.cancel()
+    assert outcomes == {"NotSent", "SourceLost"}, "it was left before the calls and in the middle of them"
+
+
+async def test_the_sdk_is_loaded_once_a_provider_is_there(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a real clock, as the import takes place in a thread."""
+    name = "trio_relay.extensions.session"
+    monkeypatch.delitem(sys.modules, name)
+    providers = Providers([NOTES, MAIL], client_id=OURS)
+    nursery.start_soon(providers.run)
+    with providers.attach(Browser(nursery)):
+        await failed(providers)
+        assert name not in sys.modules
+    both = {NOTES: Extension(), MAIL: Extension(namespace="mail")}
+    with providers.attach(Browser(nursery, **both)):
+        await connected(providers, 0)
+        await connected(providers, 1)
+        assert name in sys.modules
+        assert shown(await providers.call("mail_read", args()))["content"]
 
 
 async def _never(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -254,6 +254,56 @@ async def test_a_closed_port_costs_no_tool_and_the_next_call_shakes_hands_anew(
     assert (providers.change(), providers.rows_seen) == (seen, rows)
 
 
+async def test_a_provider_that_is_silent_about_the_modern_era_is_asked_once(
+    legacy: bool, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The SDK waits 10 s for an answer to `server/discover`, and then begins with `initialize`."""
+    extension = Extension(legacy=True)
+    extension.deaf = {"server/discover"}
+    providers = Providers([NOTES], client_id=OURS)
+    nursery.start_soon(providers.run)
+    begun = trio.current_time()
+    with providers.attach(Browser(nursery, **{NOTES: extension})):
+        await connected(providers)
+        assert trio.current_time() - begun == pytest.approx(10)
+        extension.ports[-1].close()
+        begun = trio.current_time()
+        await providers.call("notes_read", args())
+        assert trio.current_time() == begun
+        assert (extension.count("server/discover"), extension.count("initialize")) == (1, 2)
+
+
+async def test_an_embedder_whose_progress_callback_fails_costs_itself_nothing(
+    providers: Providers, extension: Extension, autojump_clock: MockClock
+) -> None:
+    def fail(progress: Progress) -> None:
+        raise RuntimeError("a bug of the embedder")
+
+    assert not (await providers.call("notes_read", args(progress=3), on_progress=fail)).is_error
+    assert len(extension.ports) == 1
+
+
+async def test_a_list_that_fails_costs_the_first_connection_and_no_later_one(
+    legacy: bool, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    extension = Extension(legacy=legacy)
+    extension.deaf = {"tools/list"}
+    providers = Providers([NOTES], client_id=OURS)
+    nursery.start_soon(providers.run)
+    with providers.attach(Browser(nursery, **{NOTES: extension})):
+        row = await failed(providers)
+        assert row.outcome == "No MCP session: its tools could not be listed: no answer within 10 s."
+        extension.deaf = set()
+        await connected(providers)
+        extension.deaf = {"tools/list"}
+        extension.ports[-1].close()
+        await wait_all_tasks_blocked()
+        assert not (await providers.call("notes_read", args())).is_error
+        await trio.sleep(60)
+        assert providers.rows()[0].tool_count == 2
+        assert not (await providers.call("notes_read", args())).is_error
+
+
 async def test_concurrent_calls_share_one_reconnect(
     providers: Providers, extension: Extension, autojump_clock: MockClock
 ) -> None:

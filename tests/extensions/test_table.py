@@ -64,5 +64,5 @@ def test_every_line_fits(name: str, outcome: str, tool: str) -> None:
         tool_count=64,
         refused=(RefusedView(tool, outcome),),
     )
-    printable = all(character.isprintable() for character in name)
-    assert all(len(line) <= WIDTH for line in format_providers([row]).split("\n")) or not printable
+    lines = format_providers([row]).split("\n")
+    assert all(len(line) <= WIDTH and line.isprintable() for line in lines)

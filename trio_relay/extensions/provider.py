@@ -99,8 +99,7 @@ class Provider:
     # -- what happens to it
 
     def browser_came(self) -> None:
-        if self.state is not State.CONNECTED or self._browser is None:
-            self._want_check()
+        self._want_check()  # which does nothing where it is connected
 
     def browser_went(self, browser: Browser) -> None:
         if not self._home.browsers:
@@ -168,6 +167,8 @@ class Provider:
     def _is_needed(self) -> bool:
         if not self._home.browsers:
             return False
+        if self.state is State.CONNECTED and self._browser is not None:
+            self._check_wanted = False  # it was wanted while there was nothing yet
         return self._check_wanted or (bool(self._waiting) and self._session is None)
 
     def _next_time(self) -> float:

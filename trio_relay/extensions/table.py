@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from trio_relay.core.backend import ProviderView
+from trio_relay.core.text import tidy
 
 WIDTH = 100
 ID_CHARS = 32
@@ -13,6 +14,9 @@ STATE_CHARS = len("connecting")
 MAX_NAME_CHARS = 24
 MAX_REFUSED = 5
 """Refused tools of one provider that are shown; `--json` shows them all."""
+
+MAX_LINES = 3
+"""Lines of one text that are shown."""
 
 NOTHING = "No provider extensions are configured. Name one with --provider <id>, or in ~/.webmcp/trio-relay.toml."
 
@@ -35,19 +39,19 @@ def format_providers(rows: Sequence[ProviderView]) -> str:
 
 
 def _line(extension_id: str, state: str, name: str, tools: str) -> str:
-    if len(name) > MAX_NAME_CHARS:
-        name = name[: MAX_NAME_CHARS - 1] + "…"
-    return f"{extension_id:{ID_CHARS}}  {state:{STATE_CHARS}}  {name:{MAX_NAME_CHARS}}  {tools:>5}"
+    return (
+        f"{extension_id:{ID_CHARS}}  {state:{STATE_CHARS}}  {tidy(name, MAX_NAME_CHARS):{MAX_NAME_CHARS}}  {tools:>5}"
+    )
 
 
 def _wrapped(text: str, indent: str) -> list[str]:
-    """At most three lines; words that are longer than a line are cut."""
+    """A few lines; words that are longer than a line are cut."""
     return textwrap.wrap(
-        text,
+        tidy(text, MAX_LINES * WIDTH),
         WIDTH,
         initial_indent=indent,
         subsequent_indent=" " * len(indent),
-        max_lines=3,
+        max_lines=MAX_LINES,
         placeholder=" …",
         break_on_hyphens=False,
     )

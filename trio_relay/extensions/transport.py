@@ -223,7 +223,10 @@ class PortStreams:
         progress = read_progress(told.progress, told.total, told.message)
         on_progress = found[1].on_progress
         if progress is not None and on_progress is not None:
-            on_progress(progress)
+            try:
+                on_progress(progress)
+            except Exception:
+                logger.exception("a progress callback failed")
         return True
 
 
