@@ -16,7 +16,7 @@ from mcp.shared.message import SessionMessage
 from msgspec import Raw
 
 from trio_relay.core.backend import ProviderView
-from trio_relay.core.port import PortClosed, Unanswered
+from trio_relay.core.port import Port, PortClosed, Unanswered
 from trio_relay.core.probe import Silence
 from trio_relay.core.results import CallResult
 from trio_relay.extensions.host import Providers
@@ -71,7 +71,9 @@ class Extension:
         ports: Its ends of the ports that were opened, oldest first.
         refusal: Why it takes no ports.
         pages: Tools per page of its list.
-        stop_reading: Whether it takes no more messages.
+        reading: While it is not set, no more messages are taken.
+        listening: While it is not set, nobody is confirmed that they will be told of changes.
+        lines: The bytes of `heard`.
     """
 
     def __init__(self, *tools: object, namespace: str = "notes", legacy: bool = False) -> None:
@@ -80,15 +82,20 @@ class Extension:
         self.answers: dict[str, Answer] = {}
         self.legacy = legacy
         self.heard: list[dict[str, Any]] = []
+        self.lines: list[bytes] = []
         self.deaf: set[str] = set()
         self.ports: list[MemoryPort] = []
         self.refusal: str | None = None
         self.pages = 1000
-        self.stop_reading = False
+        self.reading = trio.Event()
+        self.reading.set()
+        self.listening = trio.Event()
+        self.listening.set()
         self.raw_result: str | None = None
         self.pending = 0
         self.cancelled = 0
         self._bus = InMemorySubscriptionBus()
+        self._listen = ListenHandler(self._bus)
         self._legacy_sessions: list[Any] = []
 
     def count(self, method: str) -> int:
@@ -115,7 +122,7 @@ class Extension:
             version="1",
             on_list_tools=self._list,
             on_call_tool=self._call,  # type: ignore[arg-type]  # dicts are results too
-            on_subscriptions_listen=ListenHandler(self._bus),
+            on_subscriptions_listen=self._on_listen,
         )
         streams = _Streams(self, port)
         try:
@@ -124,6 +131,10 @@ class Extension:
             )
         finally:
             port.close()
+
+    async def _on_listen(self, ctx: Any, params: Any) -> Any:
+        await self.listening.wait()
+        return await self._listen(ctx, params)
 
     async def _list(
         self, ctx: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -167,14 +178,14 @@ class _Streams:
     async def __anext__(self) -> SessionMessage | Exception:
         own = self._extension
         while True:
-            if own.stop_reading:
-                await trio.sleep_forever()
+            await own.reading.wait()
             try:
                 data = await self._port.receive()
             except PortClosed:
                 raise StopAsyncIteration from None
             message = json.loads(data)
             own.heard.append(message)
+            own.lines.append(data)
             if message.get("method") in own.deaf:
                 continue
             if message.get("method") == "server/discover" and own.legacy:
@@ -215,6 +226,8 @@ class Browser:
     Attributes:
         probes: The messages of every probe, by extension id.
         probed: When each probe was sent.
+        slow: Seconds until an extension has answered a probe.
+        brittle: Whether ports break when a call is sent.
     """
 
     def __init__(self, nursery: trio.Nursery, **extensions: Extension) -> None:
@@ -223,12 +236,14 @@ class Browser:
         self.probes: list[dict[str, Any]] = []
         self.probed: list[float] = []
         self.timeouts: list[float] = []
+        self.slow = 0.0
+        self.brittle = False
 
     async def probe(self, extension_id: str, message: bytes, timeout: float) -> bytes:
         self.probes.append(json.loads(message))
         self.probed.append(trio.current_time())
         self.timeouts.append(timeout)
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.slow)
         extension = self.extensions.get(extension_id)
         if extension is None:
             raise Unanswered(Silence.NOT_INSTALLED, "Could not establish connection.")
@@ -241,7 +256,7 @@ class Browser:
             return extension.probe
         return json.dumps(extension.probe).encode()
 
-    async def open_port(self, extension_id: str, name: str) -> MemoryPort:
+    async def open_port(self, extension_id: str, name: str) -> Port:
         assert name == "lumo:mcp"
         await trio.lowlevel.checkpoint()
         extension = self.extensions.get(extension_id)
@@ -252,7 +267,22 @@ class Browser:
         ours, theirs = port_pair(OURS, extension_id)
         extension.ports.append(theirs)
         self._nursery.start_soon(extension.serve, theirs)
-        return ours
+        return _Brittle(ours) if self.brittle else ours
+
+
+class _Brittle:
+    """A port that closes instead of taking a call."""
+
+    def __init__(self, port: MemoryPort) -> None:
+        self._port = port
+        self.extension_id = port.extension_id
+        self.receive = port.receive
+        self.close = port.close
+
+    async def send(self, message: bytes) -> None:
+        if b'"tools/call"' in message:
+            raise PortClosed("it broke")
+        await self._port.send(message)
 
 
 async def row_that(providers: Providers, wanted: Callable[[ProviderView], bool], at: int = 0) -> ProviderView:

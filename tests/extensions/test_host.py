@@ -278,8 +278,10 @@ async def test_a_browser_that_comes_while_another_is_asked_opens_no_second_port(
     providers: Providers, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     here, there = Extension(), Extension()
-    with providers.attach(Browser(nursery, **{NOTES: here})):
-        await trio.lowlevel.checkpoint()
+    first = Browser(nursery, **{NOTES: here})
+    first.slow = 1
+    with providers.attach(first):
+        await trio.sleep(0.5)
         with providers.attach(Browser(nursery, **{NOTES: there})):
             await connected(providers)
             await trio.sleep(200)

@@ -155,8 +155,6 @@ class PortStreams:
 
     async def __anext__(self) -> SessionMessage | Exception:
         while True:
-            # Also gives the SDK's tasks, one a message, their turn: so they run in the order of the messages.
-            await trio.lowlevel.checkpoint()
             await self._room()
             try:
                 data = await self._port.receive()
