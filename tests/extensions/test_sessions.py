@@ -510,6 +510,37 @@ async def test_a_change_before_changes_are_told_is_not_missed(
         await row_that(providers, lambda row: row.tool_count == 1)
 
 
+async def test_an_answer_just_before_the_end_of_a_port_counts(
+    providers: Providers, extension: Extension, autojump_clock: MockClock
+) -> None:
+    extension.answers["read"] = Gate()
+    for _ in range(20):  # which of the two is noticed first is up to chance
+        call = providers.call("notes_read", args())
+        await until(lambda: extension.pending == 1)
+        *_, request = [message for message in extension.heard if message.get("method") == "tools/call"]
+        port = extension.ports[-1]
+        await port.send(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[]}}' % request["id"])
+        port.close()
+        assert shown(await call) == {"content": []}
+        await until(lambda: extension.pending == 0)
+
+
+@pytest.mark.parametrize("shape", ['{"jsonrpc":"2.0","id":%d,"result":%s}', '{"result":%s,"jsonrpc":"2.0","id":%d}'])
+async def test_an_answer_that_nests_too_deeply_is_an_error_at_once(
+    shape: str, providers: Providers, extension: Extension, autojump_clock: MockClock
+) -> None:
+    extension.answers["read"] = Gate()
+    call = providers.call("notes_read", args())
+    await wait_all_tasks_blocked()
+    *_, request = [message for message in extension.heard if message.get("method") == "tools/call"]
+    deep = '{"a":' * 5000 + "1" + "}" * 5000
+    line = shape.replace("%d", str(request["id"])).replace("%s", deep)
+    await extension.ports[-1].send(line.encode())
+    result = await call
+    assert result.is_error
+    assert "nests too deeply" in shown(result)["content"][0]["text"]
+
+
 async def test_a_call_that_no_port_takes_has_not_run(
     providers: Providers, extension: Extension, autojump_clock: MockClock
 ) -> None:

@@ -23,6 +23,7 @@ class Slot:
         begun: Whether sending has begun: from then on the provider may have acted.
         given_up: Whether nobody waits any more; a request that has not left by then stays here.
         result: JSON text of the answer's `result`.
+        request_id: Of the request, once the SDK has given it one.
         queued: Called once, when the request is on its way to the port or will not be.
     """
 
@@ -32,6 +33,7 @@ class Slot:
         self.begun = False
         self.given_up = False
         self.result: bytes | None = None
+        self.request_id: int | str | None = None
         self.queued: Callable[[], None] | None = None
 
     def tell_queued(self) -> None:
@@ -94,8 +96,12 @@ class ProviderCall:
         self.settle(check_output(parse_result(Raw(result)), self.tool.output_schema))
 
     def lost(self, reason: str) -> None:
-        """The port is closed, or none could be opened."""
-        if self.slot.begun:
+        """The port is closed, or none could be opened. An answer that came just before counts."""
+        if self.is_settled:
+            return
+        if self.slot.result is not None:
+            self.answered(self.slot.result)
+        elif self.slot.begun:
             self.settle(
                 SourceLost(
                     f"The connection to the provider {self.provider} ended while the call was waiting ({reason}); the "

@@ -9,6 +9,7 @@ taken out as bytes, and the SDK sees an empty result of the right shape.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,6 +26,7 @@ from pydantic import ValidationError
 
 from trio_relay.core.pending import read_progress
 from trio_relay.core.port import Port, PortClosed
+from trio_relay.core.results import error_result
 from trio_relay.extensions.calls import Slot
 from trio_relay.wire.codec import Malformed, Maybe, as_text, decode, decode_spliceable, encode
 
@@ -34,6 +36,9 @@ QUEUE = 64
 """Messages that wait for a provider that reads slowly. When they do, nothing more is read from it either."""
 
 TOOLS_LIST = "tools/list"
+
+_ID_BEFORE = re.compile(rb'\{"jsonrpc":"2\.0","id":([0-9]{1,18}),"result":')
+_ID_BEHIND = re.compile(rb',"id":([0-9]{1,18})\}\Z')  # the last brace is the message's own, so this is its member
 
 _slot: ContextVar[Slot | None] = ContextVar("trio_relay_slot", default=None)
 
@@ -129,6 +134,7 @@ class PortStreams:
         slot: Slot | None = None
         if isinstance(message, types.JSONRPCRequest) and (slot := _slot.get()) is not None:
             _slot.set(None)
+            slot.request_id = message.id
             self._slots[message.id] = (message.method, slot)
         if slot is None or slot.args is None:
             data = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
@@ -146,7 +152,8 @@ class PortStreams:
 
     def forget(self, slot: Slot) -> None:
         """Nobody waits for the answer to this slot's request any more."""
-        self._slots = {key: entry for key, entry in self._slots.items() if entry[1] is not slot}
+        if slot.request_id is not None:
+            self._slots.pop(slot.request_id, None)
 
     # -- the SDK's read stream
 
@@ -194,9 +201,21 @@ class PortStreams:
             message = decode_spliceable(_messages, data)
             body = self._for_sdk(message, data)
             return None if body is None else types.jsonrpc_message_adapter.validate_python(body, by_name=False)
-        except (Malformed, UnicodeDecodeError, ValidationError, RecursionError) as error:
+        except Malformed as error:
+            return self._too_deep(data) if error.too_deep else None
+        except (UnicodeDecodeError, ValidationError, RecursionError) as error:
             logger.debug("%s: a message is no JSON-RPC: %s", self._port.extension_id, str(error)[:200])
             return None
+
+    def _too_deep(self, data: bytes) -> types.JSONRPCMessage | None:
+        """A result that nests too deeply to be read: what it answers stands before or behind it, as SDKs write it."""
+        ends = _ID_BEFORE.match(data) or _ID_BEHIND.search(data, max(0, len(data) - 40))
+        found = None if ends is None else self._slots.pop(int(ends[1]), None)
+        if ends is None or found is None:
+            return None
+        method, slot = found
+        slot.result = error_result("The answer of the provider nests too deeply to be read.").json
+        return types.JSONRPCResponse(jsonrpc="2.0", id=int(ends[1]), result=_stand_in(method, slot.result))
 
     def _for_sdk(self, message: _Message, data: bytes) -> Any:
         if not isinstance(message.method, UnsetType):
