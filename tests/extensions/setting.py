@@ -306,3 +306,16 @@ async def until(condition: Callable[[], bool]) -> None:
     with trio.fail_after(300):
         while not condition():  # noqa: ASYNC110
             await trio.sleep(0.001)
+
+
+class Gate:
+    """A tool that answers when it is let."""
+
+    def __init__(self) -> None:
+        self.opened = trio.Event()
+        self.seen: list[dict[str, Any]] = []
+
+    async def __call__(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        self.seen.append(arguments)
+        await self.opened.wait()
+        return text(json.dumps(arguments))
