@@ -6,7 +6,7 @@ import pytest
 import trio
 
 import trio_relay.extensions.session  # noqa: F401  (imported here, as a clock that jumps does not wait for threads)
-from tests.extensions.setting import (
+from tests.extensions.host_setting import (
     NOTES,
     OURS,
     Browser,

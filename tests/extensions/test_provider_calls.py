@@ -11,7 +11,7 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 import trio_relay.extensions.session  # noqa: F401  (imported here, as a clock that jumps does not wait for threads)
-from tests.extensions.setting import (
+from tests.extensions.host_setting import (
     Extension,
     Gate,
     args,

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 import trio_relay.extensions.session  # noqa: F401  (imported here, as a clock that jumps does not wait for threads)
 from tests.core.sdk import check_tools
-from tests.extensions.setting import MAIL, NOTES, OURS, Browser, Extension, args, connected, failed, shown, tool
+from tests.extensions.host_setting import MAIL, NOTES, OURS, Browser, Extension, args, connected, failed, shown, tool
 from trio_relay.core.naming import MANAGEMENT_TOOLS
 from trio_relay.core.tooldef import MAX_TOOLS
 from trio_relay.extensions.catalogue import Catalogue, Offered, Shelf, read_tools

@@ -25,7 +25,7 @@ from trio_relay.core.probe import State, connected_outcome
 from trio_relay.core.results import CallResult
 from trio_relay.errors import ToolNotFound
 from trio_relay.extensions.catalogue import Catalogue, Shelf
-from trio_relay.extensions.provider import Browser, Provider
+from trio_relay.extensions.configured import Browser, Provider
 from trio_relay.relay.changes import Bell
 from trio_relay.relay.exchange import check_arguments
 
