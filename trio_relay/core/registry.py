@@ -347,16 +347,16 @@ class Registry:
 def source_prefix(tab_id: str, title: str | None) -> str:
     """What stands in front of the description of a tab's tool."""
     cleaned = _clean_title(title)
-    where = _clean(tab_id, MAX_TITLE_CHARS) + (f" • {cleaned}" if cleaned else "")
+    where = clean(tab_id, MAX_TITLE_CHARS) + (f" • {cleaned}" if cleaned else "")
     return f"[WebMCP {where}] "
 
 
-def _clean(text: str, limit: int) -> str:
-    """Text of a page made harmless inside `[…]`: one line, no brackets, cut."""
+def clean(text: str, limit: int) -> str:
+    """Text of a page or an extension made harmless inside `[…]`: one line, no brackets, cut."""
     printable = "".join(char if char.isprintable() else " " for char in text[: 4 * limit])
     cleaned = " ".join(printable.translate(_CLEAN).split())
     return cleaned if len(cleaned) <= limit else cleaned[: limit - 1] + "…"
 
 
 def _clean_title(title: str | None) -> str:
-    return _clean(title, MAX_TITLE_CHARS) if title else ""
+    return clean(title, MAX_TITLE_CHARS) if title else ""
