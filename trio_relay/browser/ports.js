@@ -12,8 +12,9 @@ const PORT_WAIT = 5000;
 const PORT_BACKLOG = 64;
 /** Bytes that may wait for the relay before a port that sends more is closed. */
 const MAX_WAITING = 64 << 20;
-/** A tunnel closed within `STABLE_AFTER` ms is not tried again at once: the next look will. */
+/** A tunnel closed within `STABLE_AFTER` ms is a quick loss; after some of those in a row it is left to the next look. */
 const STABLE_AFTER = 5000;
+const QUICK_LOSSES = 3;
 const VERSION = 1;
 
 const encoder = new TextEncoder();
@@ -36,7 +37,7 @@ export class Tunnel {
     this.relay = this.refusedBy = null;
     this.accepted = this.serves = false;
     this.maxPayload = 0;
-    this.openedAt = this.nextId = 0;
+    this.openedAt = this.quickLosses = this.nextId = 0;
     /** Settled when the socket was accepted or lost. @type {PromiseWithResolvers<void>} */
     this.settled = Promise.withResolvers();
     /** portId → {port: chrome.runtime.Port, heard: whether a message came} */
@@ -59,8 +60,9 @@ export class Tunnel {
     socket.onclose = ({ code }) => {
       if (this.socket !== socket) return;
       this.#drop();
+      this.quickLosses = Date.now() - this.openedAt < STABLE_AFTER ? this.quickLosses + 1 : 0;
       if (code === 1008) this.refusedBy = relay.instanceId;
-      else if (Date.now() - this.openedAt > STABLE_AFTER || code === 1001 || code === 1006) this.search.lost();
+      else if (this.quickLosses < QUICK_LOSSES) this.search.lost();
     };
   }
 
@@ -234,7 +236,10 @@ export class Tunnel {
     let gone = false;
     const keep = (message) => {
       if (backlog.length < PORT_BACKLOG) backlog.push(message);
-      else [gone] = [true, port.disconnect()];
+      else {
+        gone = true;
+        port.disconnect();
+      }
     };
     const leave = () => (gone = true);
     port.onMessage.addListener(keep);

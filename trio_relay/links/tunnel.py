@@ -145,7 +145,7 @@ class Tunnel:
         try:
             self._outbox.put(frame)
         except NotSent:
-            self._end(Closed(1008, "the bridge takes no messages", ours=True))
+            self._end(Closed(1013, "the bridge takes no messages", ours=True))
 
     def forget(self, port: TunnelPort) -> None:
         self._ports.pop(port.port_id, None)
