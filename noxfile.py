@@ -14,7 +14,7 @@ nox.options.error_on_missing_interpreters = False
 def tests(session: nox.Session) -> None:
     """The fast suite, under 3 minutes. Arguments go to pytest."""
     session.install("-e", ".[dev]")
-    session.run("pytest", "-m", "not slow and not npm", *session.posargs)
+    session.run("pytest", "-m", "not slow and not npm and not chromium", *session.posargs)
 
 
 @nox.session
@@ -40,7 +40,14 @@ def lowest(session: nox.Session) -> None:
         requirement.split(",")[0].replace(">=", "==") for requirement in project["dependencies"] if ">=" in requirement
     ]
     session.install("-e", ".[dev]", *floors)
-    session.run("pytest", "-m", "not slow and not npm", *session.posargs)
+    session.run("pytest", "-m", "not slow and not npm and not chromium", *session.posargs)
+
+
+@nox.session
+def screenshots(session: nox.Session) -> None:
+    """The README's pictures of the extension's popup, anew. Needs a Chromium (`-- --browser PROGRAM`)."""
+    session.install("-e", ".")
+    session.run("python", "docs/make_screenshots.py", *session.posargs)
 
 
 @nox.session

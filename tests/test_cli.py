@@ -279,8 +279,6 @@ def test_the_demo_takes_no_options(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_demo_says_why_it_failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from trio_relay.surface import demo
 
-    monkeypatch.setattr(demo, "_free_port", lambda: 1)
-
     async def refused(*_: object) -> None:
         raise OSError("no such program")
 

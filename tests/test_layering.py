@@ -19,6 +19,7 @@ FLOORS = {
     **dict.fromkeys(("errors", "_version"), 0),
     "config": 1,
     "log": 1,
+    "extension": 1,
     "wire": 2,
     "core": 3,
     "links": 4,

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -60,7 +60,8 @@ def build_parser() -> argparse.ArgumentParser:
         prog="trio-relay",
         usage="trio-relay [options] | trio-relay demo",
         description="MCP server on stdin and stdout for the WebMCP tools of open browser tabs.",
-        epilog="'trio-relay demo' shows it at work without a browser.",
+        epilog="'trio-relay demo' shows it at work without a browser, with --browser in one; "
+        "'trio-relay extension' tells how to load the browser extension.",
         allow_abbrev=False,
         formatter_class=partial(argparse.HelpFormatter, max_help_position=26, width=80),
     )
@@ -151,28 +152,29 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if argv is None:
         # Until the program listens for signals, an interrupt ends it without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    words = sys.argv[1:] if argv is None else argv
+    if words and words[0] in COMMANDS:
+        COMMANDS[words[0]](words[1:])
     parser = build_parser()
-    args = parser.parse_args(argv)
-    if args.command not in (None, "demo"):
+    args = parser.parse_args(words)
+    if args.command is not None:
         # Not left to argparse: of "--prot 9333" it would complain about the number.
-        parser.error(f"there is no command {args.command!r}, only 'demo'")
+        known = args.command in COMMANDS
+        parser.error(
+            f"{args.command!r} comes first, before its options; it takes none of the relay's"
+            if known
+            else f"there is no command {args.command!r}, only 'demo' and 'extension'"
+        )
     try:
         if args.log_level not in LOG_LEVELS:
             raise ConfigError(f"--log-level takes one of {', '.join(LOG_LEVELS)}, not {args.log_level!r}")
         config = read_config(args)
-        if sys.stdout is None:  # closed; a log file would become descriptor 1
-            parser.exit(1, "trio-relay: stdout is closed: start me from an MCP client\n")
+        _require_stdout(parser, "start me from an MCP client")
         log = set_up_logging(args.log_level, args.log_file)
     except ConfigError as error:
         parser.error(str(error))
     except OSError as error:
         parser.error(f"--log-file takes a file that can be written, not {args.log_file!r} ({error.strerror})")
-    if args.command == "demo":
-        if vars(args) != vars(parser.parse_args(["demo"])):
-            parser.error("demo takes no options: it starts a relay of its own")
-        from trio_relay.surface.demo import run_demo
-
-        _leave(run_demo(), log)
     _warn_about(args, config)
     from trio_relay.program import run_program
 
@@ -182,6 +184,75 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         logger.error("%s", error)
         code = 1
     _leave(code, log)
+
+
+def _demo(words: Sequence[str]) -> NoReturn:
+    parser = _command_parser("demo", "[--browser[=PROGRAM]]", "Shows the way of a call from an MCP client to a page.")
+    parser.add_argument(
+        "--browser",
+        nargs="?",
+        const="",
+        metavar="PROGRAM",
+        help="in Chromium or Chrome, with a new profile and a sample page (default: the first one found)",
+    )
+    args, others = parser.parse_known_args(words)
+    if others:
+        relay = build_parser().parse_args(others)
+        if relay.command is not None:
+            parser.error(f"demo takes no {relay.command!r}")
+        parser.error("demo takes no options: it starts a relay of its own")
+    _require_stdout(parser, "start me in a terminal")
+    log = set_up_logging("info", None)
+    if args.browser is not None:
+        from trio_relay.surface.browser_demo import run_browser_demo
+
+        _leave(run_browser_demo(args.browser), log)
+    from trio_relay.surface.demo import run_demo
+
+    _leave(run_demo(), log)
+
+
+def _extension(words: Sequence[str]) -> NoReturn:
+    parser = _command_parser(
+        "extension", "[--export DIR | --id]", "Tells where the browser extension is and how to load it."
+    )
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--export", metavar="DIR", help="copy it to DIR, which is created, and load it from there")
+    only.add_argument("--id", action="store_true", help="print its id and nothing else")
+    args = parser.parse_args(words)
+    _require_stdout(parser, "start me in a terminal")
+    from trio_relay.extension import run_extension
+
+    try:
+        run_extension(args.export, only_id=args.id)
+        sys.stdout.flush()
+    except OSError:  # nobody reads it
+        os._exit(1)
+    except ConfigError as error:
+        parser.error(str(error))
+    except RelayError as error:
+        parser.exit(1, f"trio-relay: {error}\n")
+    parser.exit(0)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], NoReturn]] = {"demo": _demo, "extension": _extension}
+"""The first word of a command line, and what takes the others. Without one of them it is the relay's."""
+
+
+def _command_parser(command: str, usage: str, description: str) -> argparse.ArgumentParser:
+    return _Parser(
+        prog=f"trio-relay {command}",
+        usage=f"trio-relay {command} {usage}",
+        description=description,
+        allow_abbrev=False,
+        formatter_class=partial(argparse.HelpFormatter, max_help_position=26, width=80),
+    )
+
+
+def _require_stdout(parser: argparse.ArgumentParser, cure: str) -> None:
+    """Closed, a file that is opened later would become descriptor 1."""
+    if sys.stdout is None:
+        parser.exit(1, f"trio-relay: stdout is closed: {cure}\n")
 
 
 def _port_cache() -> PortCache:

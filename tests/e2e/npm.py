@@ -12,7 +12,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 NODE_MODULES = HERE / "node_modules"
 PACKAGES = (
+    "@mcp-b/global",
     "@mcp-b/webmcp-local-relay",
+    "@mcp-b/webmcp-polyfill",
     "@modelcontextprotocol/client",
     "@modelcontextprotocol/inspector",
     "@modelcontextprotocol/sdk",

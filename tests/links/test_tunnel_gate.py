@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-import trio_relay
 from tests.helpers import EXTENSION, RawSocket, open_raw, open_tab
 from tests.links.bridge import OWN_ORIGIN, PORTS, Handler, open_bridge, open_link
 from trio_relay.config import OWN_EXTENSION, RelayConfig
+from trio_relay.extension import extension_id
 from trio_relay.links.source import Heartbeat
 from trio_relay.links.tunnel import Tunnel
 from trio_relay.relay.hub import Hub, open_hub
@@ -29,9 +25,7 @@ async def assert_refused(raw: RawSocket) -> None:
 
 
 def test_the_own_id_is_the_one_that_browsers_make_of_the_manifests_key() -> None:
-    manifest = json.loads((Path(trio_relay.__file__).parent / "browser" / "manifest.json").read_text())
-    digest = hashlib.sha256(base64.b64decode(manifest["key"])).hexdigest()[:32]
-    assert "".join(chr(ord("a") + int(digit, 16)) for digit in digest) == OWN_EXTENSION
+    assert extension_id() == OWN_EXTENSION
     assert RelayConfig().bridge_extensions == (OWN_EXTENSION,)
 
 

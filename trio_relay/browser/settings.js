@@ -8,11 +8,18 @@ const DEFAULTS = { enabled: true, sitesOff: [], port: null, salt: null };
 /** @returns {Promise<{enabled: boolean, sitesOff: string[], port: number|null, salt: number}>} */
 export async function loadSettings() {
   const settings = await chrome.storage.local.get(DEFAULTS);
-  if (settings.salt === null) {
-    settings.salt = crypto.getRandomValues(new Uint32Array(1))[0];
-    await chrome.storage.local.set({ salt: settings.salt });
-  }
+  if (settings.salt === null) settings.salt = await navigator.locks.request("salt", makeSalt);
   return settings;
+}
+
+/** Once per browser, though the worker and its pages may ask at the same time. */
+async function makeSalt() {
+  let { salt } = await chrome.storage.local.get(DEFAULTS);
+  if (salt === null) {
+    salt = crypto.getRandomValues(new Uint32Array(1))[0];
+    await chrome.storage.local.set({ salt });
+  }
+  return salt;
 }
 
 /** The switch for everything. */

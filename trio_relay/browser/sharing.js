@@ -13,7 +13,7 @@ const RETRY_AFTER = 500;
 const RETRY_SPREAD = 0.15;
 /** Then all ports, this long after the loss, in ms; and from then on at each alarm and wake-up. */
 const RESCAN_AT = [10_000, 20_000, 30_000];
-/** Pages that come while no relay is there do not each start a search, in ms. */
+/** Pages that come while no relay is there do not each start a search: there is one for all of them after this pause, in ms. */
 const SEARCH_PAUSE = 1000;
 
 export class Sharing {
@@ -32,7 +32,7 @@ export class Sharing {
     this.refusal = null;
     this.search = null;
     this.searchedAt = 0;
-    this.retry = null;
+    this.retry = this.soon = null;
     this.rescans = [];
   }
 
@@ -40,7 +40,11 @@ export class Sharing {
 
   /** Look for a relay, or see that ours is there, and share every tab that has WebMCP. Searches do not overlap. */
   look() {
-    this.search ??= this.#look().finally(() => {
+    return this.#search(null);
+  }
+
+  #search(only) {
+    this.search ??= this.#look(only).finally(() => {
       this.search = null;
       this.searchedAt = Date.now();
       this.onChange();
@@ -48,16 +52,21 @@ export class Sharing {
     return this.search;
   }
 
-  async #look() {
+  async #look(only) {
     const { enabled, port } = await loadSettings();
     if (!enabled) return;
     if (!this.#connected()) {
       this.onChange();
-      this.#use(await findRelay(port === null ? await this.#order() : [port]));
+      this.#use(await findRelay(only ?? (port === null ? await this.#order() : [port])));
     }
     this.tunnel.use(this.relay);
     if (this.relay) await this.#shareAll();
     else this.#rescanLater();
+  }
+
+  #lookNow() {
+    this.soon = null;
+    if (!this.#connected()) void this.look();
   }
 
   #connected() {
@@ -74,13 +83,17 @@ export class Sharing {
   #use(relay) {
     if (this.relay && this.relay.instanceId !== relay?.instanceId) for (const tab of this.tabs.values()) tab.disconnect();
     if (this.relay?.instanceId !== relay?.instanceId) this.refusal = null;
+    if (relay || this.relay) this.#forgetRescans();
     this.relay = relay;
-    if (!relay) return;
-    for (const timer of this.rescans) clearTimeout(timer);
-    this.rescans = [];
-    void chrome.storage.session.set({ lastPort: relay.port });
+    if (relay) void chrome.storage.session.set({ lastPort: relay.port });
   }
 
+  #forgetRescans() {
+    for (const timer of this.rescans) clearTimeout(timer);
+    this.rescans = [];
+  }
+
+  /** Once after a loss (or a start without a relay): what was set, or is over already, is not set again. */
   #rescanLater() {
     if (this.rescans.length > 0) return;
     this.rescans = RESCAN_AT.map((at) => setTimeout(() => void this.look(), at));
@@ -103,25 +116,26 @@ export class Sharing {
     this.retry ??= setTimeout(() => void this.#again(), RETRY_AFTER * spread);
   }
 
+  /** Whether the relay is still there, or the next one on its port; a search that runs already may end with the old one. */
   async #again() {
-    const before = this.relay;
-    if (before) {
-      const found = await findRelay([before.port]);
-      if (this.relay === before) this.#use(found);
-    }
     this.retry = null;
-    this.tunnel.use(this.relay);
-    if (this.relay) await this.#shareAll();
-    else this.#rescanLater();
-    this.onChange();
+    await this.search;
+    if (this.relay) await this.#search([this.relay.port]);
   }
 
   // ---- the tabs ----------------------------------------------------------------------------------------------------
 
-  /** Ask every tab whether it has WebMCP, and share those that do. */
+  /** Ask every tab whether it has WebMCP, and share those that do. A frozen tab, or one with a dialog, may answer much later. */
   async #shareAll() {
-    const tabs = await chrome.tabs.query({ url: ["http://*/*", "https://*/*"] });
-    await Promise.all(tabs.map(async ({ id }) => (await askPage(id))?.runtime && (await this.share(id))));
+    for (const { id } of await chrome.tabs.query({ url: ["http://*/*", "https://*/*"] })) {
+      void this.ask(id);
+    }
+  }
+
+  /** Share a tab if it has WebMCP. */
+  async ask(tab) {
+    const state = await askPage(tab);
+    if (state?.runtime) await this.share(tab, state.page);
   }
 
   /** The relay took a tab. */
@@ -130,8 +144,8 @@ export class Sharing {
     this.onChange();
   }
 
-  /** Share one tab, if its site may be and there is a relay. */
-  async share(tab) {
+  /** Share the page of one tab, if its site may be and there is a relay. */
+  async share(tab, page) {
     const { enabled, sitesOff, salt } = await loadSettings();
     const site = siteOf((await chrome.tabs.get(tab).catch(() => null))?.url);
     if (!enabled || site === null || sitesOff.includes(site)) {
@@ -144,17 +158,22 @@ export class Sharing {
       shared = new SharedTab({ tab, tabId: relayTabId(tab, salt) }, this);
       this.tabs.set(tab, shared);
     }
-    if (!shared.page) shared.attachPage();
+    if (shared.pageId !== page) shared.attachPage(page);
     if (shared.mayConnect()) shared.connect(this.relay);
-    else this.#rescanLater();
+    else if (!shared.socket) this.#rescanLater();
     this.onChange();
   }
 
   /** A page says that it has WebMCP: it is new in its tab, or lost its port. */
-  async pageAppeared(tab) {
-    this.tabs.get(tab)?.dropPage();
-    if (!this.#connected() && Date.now() - this.searchedAt > SEARCH_PAUSE) await this.look();
-    await this.share(tab);
+  async pageAppeared(tab, page) {
+    const shared = this.tabs.get(tab);
+    if (shared && shared.pageId !== page) shared.dropPage(); // it may be attached already, by a look just now
+    if (!this.#connected()) {
+      const pause = this.search ? SEARCH_PAUSE : this.searchedAt + SEARCH_PAUSE - Date.now();
+      if (pause <= 0) await this.look();
+      else this.soon ??= setTimeout(() => this.#lookNow(), pause);
+    }
+    await this.share(tab, page);
   }
 
   /** Whether pages of this origin may be shared. Asked again by each page, in case the tab went elsewhere meanwhile. */
@@ -170,11 +189,14 @@ export class Sharing {
 
   /** The person changed a setting. */
   async settingsChanged(changed) {
-    if (changed.enabled?.newValue === false) this.tunnel.use(null);
-    if ("port" in changed) this.#use(null);
+    const off = changed.enabled?.newValue === false;
+    if (off) this.tunnel.use(null);
     for (const tab of [...this.tabs.values()]) {
       if (!(await this.allows(tab.origin))) tab.close("This site was just switched off in the extension.");
     }
+    await this.search; // one that may have begun with the old settings
+    if (off) this.tunnel.use(null);
+    if ("port" in changed) this.#use(null);
     await this.look();
     this.onChange();
   }
@@ -204,7 +226,7 @@ export class Sharing {
   }
 }
 
-/** @returns {Promise<{runtime: string|null, tools: number}|null>} null where no script of ours is */
+/** @returns {Promise<{page: string, runtime: string|null, tools: number}|null>} null where no script of ours is */
 export async function askPage(tab) {
   return chrome.tabs.sendMessage(tab, { type: "state?" }, { frameId: 0 }).catch(() => null);
 }

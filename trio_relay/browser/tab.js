@@ -15,6 +15,7 @@ const STABLE_AFTER = 5000;
 const QUICK_LOSSES = 3;
 const QUICK_PAUSE = 10_000;
 const MAX_ICON_URL = 4096;
+const MAX_PROGRESS_MESSAGE = 1000;
 const FEATURES = ["open"];
 
 const encoder = new TextEncoder();
@@ -42,6 +43,8 @@ export class SharedTab {
     this.refusal = null;
     /** @type {chrome.runtime.Port|null} */
     this.page = null;
+    /** The id that the page's script gave itself; null between pages. @type {string|null} */
+    this.pageId = null;
     this.tools = [];
     /** What stands in the way of this tab's tools, in words; null if nothing does. */
     this.problem = null;
@@ -52,24 +55,27 @@ export class SharedTab {
 
   // ---- the page ----------------------------------------------------------------------------------------------------
 
-  /** Open a port to the page that is in the tab now. */
-  attachPage() {
-    const port = chrome.tabs.connect(this.tab, { name: "trio-relay", frameId: 0 });
+  /** Open a port to the page that is in the tab now, if it still is the one with this id. */
+  attachPage(pageId) {
+    this.dropPage();
+    const port = chrome.tabs.connect(this.tab, { name: pageId, frameId: 0 });
     this.page = port;
-    port.onMessage.addListener((message) => this.page === port && void this.fromPage(message));
+    this.pageId = pageId;
+    port.onMessage.addListener((message) => this.page === port && void this.fromPage(message, port));
     port.onDisconnect.addListener(() => {
       void chrome.runtime.lastError;
       if (this.page === port) this.pageGone();
     });
   }
 
-  async fromPage(message) {
+  async fromPage(message, port) {
     switch (message.type) {
       case "state":
         if (!(await this.sharing.allows(message.origin))) {
-          this.close("This site is switched off in the extension.");
+          if (this.page === port) this.close("This site is switched off in the extension.");
           return;
         }
+        if (this.page !== port) return; // gone meanwhile
         this.origin = message.origin;
         this.tools = message.tools;
         await this.showTools();
@@ -82,7 +88,7 @@ export class SharedTab {
         this.refuse(message.callId, message.size);
         break;
       case "progress":
-        if (this.calls.has(message.callId)) this.send(message);
+        this.progress(message);
         break;
     }
   }
@@ -96,11 +102,12 @@ export class SharedTab {
   }
 
   pageGone() {
-    this.page = this.origin = this.shown = null;
+    this.page = this.pageId = this.origin = this.shown = null;
     this.tools = [];
     this.failCalls("The page went away (navigation or reload) while the tool ran; the tool may have done its work.");
     this.send({ type: "source/disconnected", reason: "the page went away" });
-    setTimeout(() => this.page ?? this.close(), PAGE_RETURNS_WITHIN);
+    clearTimeout(this.leaving);
+    this.leaving = setTimeout(() => this.page ?? this.close(), PAGE_RETURNS_WITHIN);
     this.sharing.onChange();
   }
 
@@ -206,6 +213,15 @@ export class SharedTab {
     this.page.postMessage({ type: "call", callId, toolName, args, limit: this.relay.maxPayload });
   }
 
+  /** What counts, from a page that may say anything. */
+  progress({ callId, progress, total, message }) {
+    if (!this.calls.has(callId) || typeof progress !== "number") return;
+    const frame = { type: "progress", callId, progress };
+    if (typeof total === "number") frame.total = total;
+    if (typeof message === "string") frame.message = message.slice(0, MAX_PROGRESS_MESSAGE);
+    this.send(frame);
+  }
+
   /** Nobody waits any more: tell the page, answer nothing. */
   cancel(callId, reason) {
     if (this.forget(callId)) this.page?.postMessage({ type: "cancel", callId, reason });
@@ -271,8 +287,9 @@ export class SharedTab {
     if (reason) this.failCalls(reason);
     this.dropCalls();
     clearTimeout(this.renaming);
+    clearTimeout(this.leaving);
     const { page, socket } = this;
-    this.page = this.socket = null;
+    this.page = this.pageId = this.socket = null;
     if (page) dismiss(page);
     socket?.close(1000);
     this.sharing.closed(this);

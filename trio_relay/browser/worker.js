@@ -28,7 +28,7 @@ async function tell() {
 
 chrome.runtime.onMessage.addListener((message, sender) => {
   if (sender.id !== chrome.runtime.id || message?.type !== "page") return;
-  if (sender.tab?.id !== undefined && sender.frameId === 0) void sharing.pageAppeared(sender.tab.id);
+  if (sender.tab?.id !== undefined && sender.frameId === 0) void sharing.pageAppeared(sender.tab.id, message.page);
 });
 
 chrome.runtime.onConnect.addListener((port) => {
@@ -47,7 +47,7 @@ chrome.runtime.onConnectExternal.addListener((port) => void tunnel.connected(por
 chrome.tabs.onRemoved.addListener((tab) => sharing.closeTab(tab));
 chrome.tabs.onReplaced.addListener((added, removed) => {
   sharing.closeTab(removed);
-  void sharing.pageAppeared(added);
+  void sharing.ask(added);
 });
 chrome.tabs.onUpdated.addListener((tab, { title, url, favIconUrl }) => {
   if (title !== undefined || url !== undefined || favIconUrl !== undefined) sharing.tabs.get(tab)?.rename();
@@ -63,13 +63,16 @@ async function reachOpenPages() {
   const { reached } = await chrome.storage.session.get("reached");
   if (reached) return;
   await chrome.storage.session.set({ reached: true });
-  for (const { id } of await chrome.tabs.query({ url: ["http://*/*", "https://*/*"] })) {
-    if (await askPage(id)) continue;
-    const target = { tabId: id };
-    // Some pages refuse scripts (the web store, a policy): they stay as they are.
-    await chrome.scripting.executeScript({ target, files: ["page/agent.js"], world: "MAIN", injectImmediately: true }).catch(() => {});
-    await chrome.scripting.executeScript({ target, files: ["page/bridge.js"], injectImmediately: true }).catch(() => {});
-  }
+  // Side by side, and nobody waits: a frozen tab, or one with a dialog, takes a script much later.
+  for (const { id } of await chrome.tabs.query({ url: ["http://*/*", "https://*/*"] })) void reachPage(id);
+}
+
+async function reachPage(tabId) {
+  if (await askPage(tabId)) return;
+  const target = { tabId };
+  // Some pages refuse scripts (the web store, a policy): they stay as they are.
+  await chrome.scripting.executeScript({ target, files: ["page/agent.js"], world: "MAIN", injectImmediately: true }).catch(() => {});
+  await chrome.scripting.executeScript({ target, files: ["page/bridge.js"], injectImmediately: true }).catch(() => {});
 }
 
 async function start() {

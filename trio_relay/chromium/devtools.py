@@ -51,11 +51,12 @@ class DevTools:
         self._sending = trio.Lock()
         self._next_id = 0
         self._waiting: dict[int, trio.MemorySendChannel[dict[str, Any]]] = {}
-        self._closed = False
+        self.gone = trio.Event()
+        """Set once the browser has ended, or closed the connection."""
 
     async def command(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
         """Send one command and return its result. Raises `DevToolsError` when the browser refuses it or is gone."""
-        if self._closed:
+        if self.gone.is_set():
             raise DevToolsError(f"{method}: the browser is gone")
         self._next_id += 1
         message: dict[str, Any] = {"id": self._next_id, "method": method, "params": params}
@@ -103,7 +104,7 @@ class DevTools:
                     if waiting is not None:
                         waiting.send_nowait(message)
         finally:
-            self._closed = True
+            self.gone.set()
             for waiting in self._waiting.values():
                 waiting.close()
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import trio
 
-from trio_relay.chromium.devtools import DevTools, open_devtools
+from trio_relay.chromium.devtools import DevTools, DevToolsError, open_devtools
+
+if sys.platform != "win32":
+    import fcntl
 
 FLAGS = (
     "--no-first-run",
@@ -30,6 +33,9 @@ FLAGS = (
 WEBMCP_FEATURES = "WebMCP,WebMCPTesting"
 EXIT_S = 3.0
 """Seconds for the browser to end by itself before it is killed."""
+
+REMOVALS, REMOVAL_PAUSE_S = 20, 0.05
+"""How often it is tried to delete the folder, and the pause between."""
 
 PUT_IN_PLACE = """
 import os, sys
@@ -57,25 +63,27 @@ async def open_chromium(
         profile: kept folder; without it a new one that is deleted at the end.
 
     Raises:
-        DevToolsError: at the first command, if the program cannot be started or ended at once.
+        DevToolsError: on Windows; at the first command, if the program cannot be started or ended at once.
     """
-    folder = profile or Path(tempfile.mkdtemp(prefix="trio-relay-chromium-"))
-    words = [program, *FLAGS, f"--user-data-dir={folder}", *flags]
+    if sys.platform == "win32":
+        raise DevToolsError("starting a browser needs Linux or macOS")
+    folder = tempfile.mkdtemp(prefix="trio-relay-chromium-")
+    words = [program, *FLAGS, f"--user-data-dir={profile or Path(folder, 'profile')}", *flags]
     words.append(f"--{'enable' if webmcp else 'disable'}-features={WEBMCP_FEATURES}")
     if headless:
         words += ["--headless=new", "--disable-gpu"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         words.append("--no-sandbox")  # Chromium refuses to run as root with it
     try:
-        async with _piped([*words, "about:blank"]) as devtools:
+        # Its own temporary files go with the folder too: a browser that is killed leaves some.
+        async with _piped([*words, "about:blank"], os.environ | {"TMPDIR": folder}) as devtools:
             yield devtools
     finally:
-        if profile is None:
-            shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
 @asynccontextmanager
-async def _piped(words: Sequence[str]) -> AsyncIterator[DevTools]:
+async def _piped(words: Sequence[str], environ: Mapping[str, str]) -> AsyncIterator[DevTools]:
     theirs_in, ours_out = _pipe()
     ours_in, theirs_out = _pipe()
     try:
@@ -86,6 +94,7 @@ async def _piped(words: Sequence[str]) -> AsyncIterator[DevTools]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            env=environ,
         )
     except BaseException:
         os.close(ours_in)
@@ -112,6 +121,15 @@ async def _end(process: trio.Process) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
+
+
+def _remove(folder: str) -> None:
+    """A helper that is just dying may write a file into it meanwhile: then it is tried again."""
+    for _ in range(REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(folder):
+            return
+        time.sleep(REMOVAL_PAUSE_S)  # not trio's: it may be on the way out of a cancelled scope
 
 
 def _pipe() -> tuple[int, int]:

@@ -6,18 +6,24 @@ What it shows is what happens with a browser too; only the tab is played by this
 from __future__ import annotations
 
 import json
-import socket
-import sys
-import textwrap
-import time
 from typing import Any
 
 import trio
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp import Client, MCPError
 
-from trio_relay._version import __version__
+from trio_relay.errors import innermost
 from trio_relay.links.socket import Closed, Socket, connect
+from trio_relay.surface.demo_steps import (
+    DemoFailed,
+    Steps,
+    open_relay,
+    print_closing,
+    print_failure,
+    print_title,
+    show_call,
+    show_progress,
+    show_tab,
+)
 from trio_relay.wire.browser import SUBPROTOCOLS
 from trio_relay.wire.codec import encode
 
@@ -82,20 +88,6 @@ def _text(text: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}]}
 
 
-class _Steps:
-    """Prints each step with the time it took."""
-
-    def __init__(self) -> None:
-        self._last = time.perf_counter()
-
-    def done(self, what: str, detail: str = "") -> None:
-        now = time.perf_counter()
-        milliseconds, self._last = (now - self._last) * 1000, now
-        print(f"{milliseconds:8.1f} ms  {what}", flush=True)
-        for line in textwrap.wrap(detail, 66):
-            print(f"{'':13}{line}", flush=True)
-
-
 def run_demo() -> int:
     """Show the way of a call from client to page and back. Returns the exit code."""
     problem = ""
@@ -103,22 +95,18 @@ def run_demo() -> int:
         trio.run(_demo)
     except* trio.TooSlowError:
         problem = f"it did not finish within {DEMO_S:.0f} s"
-    except* (OSError, Closed) as group:
-        problem = str(group.exceptions[0])
+    except* (OSError, Closed, MCPError, DemoFailed) as group:
+        problem = str(innermost(group))
     if problem:
-        print(f"The demo failed: {problem}", file=sys.stderr)
+        print_failure(problem)
     return 1 if problem else 0
 
 
 async def _demo() -> None:
-    steps = _Steps()
-    port = _free_port()
-    print(f"trio-relay {__version__} demo: MCP client -> stdio -> relay -> WebSocket -> page -> back\n")
-    command = [sys.executable, "-m", "trio_relay", "--port", str(port), "--log-level", "error"]
+    steps = Steps()
+    print_title("MCP client -> stdio -> relay -> WebSocket -> page -> back")
     with trio.fail_after(DEMO_S):
-        relay = stdio_client(StdioServerParameters(command=command[0], args=command[1:]))
-        async with Client(relay) as client, trio.open_nursery() as nursery:
-            steps.done("An MCP client started a relay and shook hands.", f"port {port} is open for browsers")
+        async with open_relay(steps) as (client, port), trio.open_nursery() as nursery:
             ready = trio.Event()
             nursery.start_soon(_browser, port, ready)
             await ready.wait()
@@ -126,7 +114,7 @@ async def _demo() -> None:
             await _use(client, steps)
             nursery.cancel_scope.cancel()
         steps.done("The client left, and the relay with it.")
-    print("\nNow put it into your client's configuration: see README.md, 'Connect a client'.")
+    print_closing("Now put it into your client's configuration: see README.md, 'Connect a client'.")
 
 
 async def _browser(port: int, ready: trio.Event) -> None:
@@ -135,28 +123,9 @@ async def _browser(port: int, ready: trio.Event) -> None:
         await _Page().serve(ws, ready)
 
 
-async def _use(client: Client, steps: _Steps) -> None:
-    sources = await client.call_tool("webmcp_list_sources", {})
-    for source in (sources.structured_content or {})["sources"]:
-        where = f"tab {source['tabId']!r}: {source['title']} ({source['url']}), {source['toolCount']} tools"
-        steps.done("webmcp_list_sources", where)
-    tools = (await client.list_tools()).tools
-    steps.done("tools/list", ", ".join(tool.name for tool in tools))
-    for name, args in (("search_products", {"query": "tea"}), ("add_to_cart", {"id": 2}), ("add_to_cart", {"id": "2"})):
-        result = await client.call_tool(name, args)
-        mark = "refused, as it should be: " if result.is_error else ""
-        steps.done(f"{name} {json.dumps(args)}", mark + getattr(result.content[0], "text", ""))
-    heard: list[str] = []
-
-    async def listen(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(f"{progress:g}/{total:g}" if total is not None else f"{progress:g}")
-
-    result = await client.call_tool("count_slowly", {}, progress_callback=listen)
-    steps.done("count_slowly {}", f"{getattr(result.content[0], 'text', '')} (progress: {', '.join(heard)})")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+async def _use(client: Client, steps: Steps) -> None:
+    await show_tab(client, steps)
+    await show_call(client, steps, "search_products", {"query": "tea"})
+    await show_call(client, steps, "add_to_cart", {"id": 2})
+    await show_call(client, steps, "add_to_cart", {"id": "2"}, refused=True)
+    await show_progress(client, steps, "count_slowly")

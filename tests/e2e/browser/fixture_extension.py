@@ -46,6 +46,12 @@ class FixtureExtension:
 
 async def load_fixture(browser: Browser, folder: Path, worker: str = ECHO_WORKER) -> FixtureExtension:
     """Write an extension with this service worker into a folder, and load it."""
+    _write(folder, worker)
+    loaded = await browser.devtools.command("Extensions.loadUnpacked", path=str(folder))
+    return FixtureExtension(browser, loaded["id"])
+
+
+def _write(folder: Path, worker: str) -> None:
     folder.mkdir()
     manifest = {
         "manifest_version": 3,
@@ -56,8 +62,6 @@ async def load_fixture(browser: Browser, folder: Path, worker: str = ECHO_WORKER
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / "worker.js").write_text(worker)
-    loaded = await browser.devtools.command("Extensions.loadUnpacked", path=str(folder))
-    return FixtureExtension(browser, loaded["id"])
 
 
 SEND = f"""(message) => chrome.runtime.sendMessage({EXTENSION_ID!r}, message)

@@ -134,8 +134,9 @@
         let tools = [];
         try {
           const listed = runtime ? await runtime.list() : [];
-          known = new Map(listed.map((tool) => [tool.name, tool]).reverse()); // of two with one name the first counts
-          tools = listed.map(describe).filter(Boolean);
+          const described = listed.map((tool) => [describe(tool), tool]).filter(([shown]) => shown);
+          tools = described.map(([shown]) => shown);
+          known = new Map(described.map(([{ name }, tool]) => [name, tool]).reverse()); // of two with one name the first counts
         } catch {
           // A document that is not active yet, or a runtime being set up: asked again at the next look.
         }
@@ -154,13 +155,13 @@
 
   /** A tool as JSON can carry it; null if it cannot, and the others stay. */
   function describe(tool) {
-    const described = {};
-    for (const member of TOOL_MEMBERS) {
-      const value = tool[member];
-      if (value === undefined || value === null || typeof value === "function" || (member === "title" && value === "")) continue;
-      described[member] = value;
-    }
     try {
+      const described = {};
+      for (const member of TOOL_MEMBERS) {
+        const value = tool[member];
+        if (value === undefined || value === null || typeof value === "function" || (member === "title" && value === "")) continue;
+        described[member] = value;
+      }
       return parse(stringify(described));
     } catch {
       return null;
@@ -274,7 +275,11 @@
   let looks = 0;
   (function keepLooking() {
     if (retired.signal.aborted) return;
-    look();
+    try {
+      look();
+    } catch {
+      // The page's own `modelContext` threw; it may not the next time.
+    }
     later(keepLooking, LOOK_AFTER[looks++] ?? LOOK_EVERY);
   })();
 })();

@@ -3,11 +3,12 @@
  * and the service worker, over a port that the worker opens. It knows nothing of relays. The page can see its events but cannot reach
  * the extension except through the shapes checked here.
  *
- * To the worker, once     {type: "page", runtime, tools: n}: this page has WebMCP; open a port if you want its tools
+ * To the worker, once     {type: "page", page, runtime, tools: n}: this page has WebMCP; open a port if you want its tools
  * Over the port, up       {type: "state", origin, runtime, tools} | {type: "result", callId, result} | {type: "progress", callId, …}
  *                         | {type: "too-large", callId, size}
  * Over the port, down     {type: "call", callId, toolName, args, limit} | {type: "cancel", callId, reason}
  *                         | {type: "farewell"}: the worker closes the port on purpose; do not wake it
+ * The port's name is the id of the page it is meant for, `page` above: another page may have come meanwhile.
  */
 (() => {
   "use strict";
@@ -17,6 +18,8 @@
   /** After the worker went (it was put to sleep or killed), how long until it is woken, in ms: time for a reload to take the page. */
   const WAKE_AFTER = 300;
 
+  /** Not randomUUID: plain http pages have none. */
+  const page = crypto.getRandomValues(new Uint32Array(4)).join("-");
   const retired = new AbortController();
   const { signal } = retired;
   let port = null;
@@ -42,7 +45,7 @@
     sent.catch(() => {});
   }
 
-  const summary = () => ({ runtime: state.runtime, tools: state.tools.length });
+  const summary = () => ({ page, runtime: state.runtime, tools: state.tools.length });
 
   function retire() {
     retired.abort();
@@ -116,7 +119,8 @@
 
   chrome.runtime.onConnect.addListener((opened) => {
     if (signal.aborted || opened.sender?.id !== chrome.runtime.id) return;
-    adopt(opened);
+    if (opened.name === page) adopt(opened);
+    else opened.disconnect();
   });
   chrome.runtime.onMessage.addListener((message, sender, respond) => {
     if (!signal.aborted && sender.id === chrome.runtime.id && message?.type === "state?") respond(summary());
