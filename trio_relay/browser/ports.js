@@ -42,7 +42,7 @@ export class Tunnel {
     this.settled = Promise.withResolvers();
     /** portId → {port: chrome.runtime.Port, heard: whether a message came} */
     this.ports = new Map();
-    /** probeId → function that takes the relay's answer, `undefined` for none */
+    /** probeId → function that takes the relay's answer, `undefined` for none. Others are then left without one: Chrome would make null of it. */
     this.answers = new Map();
   }
 
@@ -215,13 +215,12 @@ export class Tunnel {
   }
 
   async #probed(message, senderId, answer) {
-    if (!(await this.#serving(PROBE_WAIT))) return answer();
+    if (!(await this.#serving(PROBE_WAIT))) return;
     const probeId = this.#newId();
     const settle = (response) => {
       clearTimeout(timer);
       this.answers.delete(probeId);
-      if (response === undefined) answer();
-      else answer(response);
+      if (response !== undefined) answer(response);
     };
     const timer = setTimeout(settle, PROBE_LIMIT);
     this.answers.set(probeId, settle);

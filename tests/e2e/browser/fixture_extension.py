@@ -64,15 +64,17 @@ def _write(folder: Path, worker: str) -> None:
     (folder / "worker.js").write_text(worker)
 
 
-SEND = f"""(message) => chrome.runtime.sendMessage({EXTENSION_ID!r}, message)
-  .then((response) => response === undefined ? "undefined" : response, (error) => "rejected: " + error.message)"""
-"""In a page of a fixture: probe our extension."""
+SEND = f"""(message) => Promise.race([
+  chrome.runtime.sendMessage({EXTENSION_ID!r}, message),
+  new Promise((resolve) => setTimeout(resolve, 1500, "timeout")),
+]).then((response) => response === undefined ? "undefined" : response, (error) => "rejected: " + error.message)"""
+"""In a page of a fixture: probe our extension, as hosts do."""
 
 CONNECT = f"""(name, ...messages) => {{
   const port = chrome.runtime.connect({EXTENSION_ID!r}, {{name}});
-  Object.assign(window, {{port, heard: [], closed: false}});
+  Object.assign(window, {{port, heard: [], gone: false}});
   port.onMessage.addListener((message) => heard.push(message));
-  port.onDisconnect.addListener(() => {{ void chrome.runtime.lastError; closed = true; }});
+  port.onDisconnect.addListener(() => {{ void chrome.runtime.lastError; gone = true; }});
   for (const message of messages) port.postMessage(message);
 }}"""
 """In a page of a fixture: open a port to our extension."""
