@@ -78,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--widget-origin",
         action="append",
         metavar="LIST",
-        help=f"origins that may offer tools, comma-separated; '*' allows all (default: {','.join(DEFAULT_ORIGINS)})",
+        help=f"origins offering tools (default: {','.join(DEFAULT_ORIGINS)})",
     )
     for alias in ORIGIN_ALIASES:
         add(alias, action="append", metavar="LIST", help="deprecated alias for --widget-origin")
@@ -95,7 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--bridge-extension",
         action="append",
         metavar="ID",
-        help="another extension that may carry ports of extensions, besides trio-relay's own",
+        help="extension that may carry ports, besides our own",
     )
     add("--log-level", default="info", metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (default: info)")
     add("--log-file", metavar="FILE", help="append the log lines to FILE too, not only stderr")
