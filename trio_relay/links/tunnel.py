@@ -229,6 +229,7 @@ class Tunnel:
         if frame.probeId in self._answering:
             logger.warning("%s: probe %s came twice", self.label, frame.probeId)
         elif self._on_probe is None or len(self._answering) >= MAX_PROBES:
+            logger.debug("%s: a probe of %s is refused", self.label, frame.senderId)
             self.post(ports.probe_error(frame.probeId, Silence.FAILED.value, "not answered here"))
         else:
             self._answering.add(frame.probeId)
@@ -250,6 +251,7 @@ class Tunnel:
         if (known := self._ports.get(frame.portId)) is not None:
             known.close("another port was opened under its id")
         elif self._on_port is None:
+            logger.debug("%s: a port of %s is refused", self.label, frame.senderId)
             self.post(ports.port_refused(frame.portId, "the relay serves no extensions"))
         elif sum(port_id.startswith(ports.BRIDGE_PREFIX) for port_id in self._ports) >= MAX_PORTS:
             self.post(ports.port_refused(frame.portId, f"there are {MAX_PORTS} ports already"))

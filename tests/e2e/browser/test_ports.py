@@ -164,9 +164,8 @@ async def test_the_switch_for_everything_closes_the_tunnel_and_opens_it_again(tm
         assert await (await stage.handler.next()).probe(stage.other.id, b"1", PATIENCE)
 
 
-async def test_a_relay_without_ports_is_never_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_relay_without_ports_is_never_asked() -> None:
     port = free_port()
-    caplog.set_level("DEBUG")
     async with open_hub(RelayConfig(port=port)), open_browser(port) as browser:
         popup = await browser.popup()
         await until(lambda: _has_relay(browser, popup))
@@ -238,7 +237,10 @@ UNANSWERED = (
 
 
 @pytest.mark.parametrize("there", [False, True])
-async def test_without_a_relay_that_serves_them_others_get_no_answer(there: bool, tmp_path: Path) -> None:
+async def test_without_a_relay_that_serves_them_others_get_no_answer(
+    there: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "trio_relay.links.tunnel")
     async with open_stage(tmp_path) as stage:
         if not there:
             await stage.browser.set(enabled=False)
@@ -249,6 +251,7 @@ async def test_without_a_relay_that_serves_them_others_get_no_answer(there: bool
         await page.evaluate(call(CONNECT, "lumo:mcp", 1))
         await until(lambda: page.evaluate("gone"))
         assert await page.evaluate("heard") == []
+    assert "is refused" not in caplog.text  # they do not even reach the relay
 
 
 async def test_more_messages_than_are_kept_for_a_relay_close_the_port(tmp_path: Path) -> None:
