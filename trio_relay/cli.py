@@ -21,6 +21,7 @@ from trio_relay.config import (
     DEFAULT_MAX_PAYLOAD,
     DEFAULT_ORIGINS,
     DISCOVERY_PORTS,
+    OWN_EXTENSION,
     RelayConfig,
     parse_invoke_timeout,
     parse_max_payload,
@@ -28,6 +29,7 @@ from trio_relay.config import (
     parse_origins,
     parse_port,
 )
+from trio_relay.core.extension_id import require_extension_id
 from trio_relay.errors import ConfigError, RelayError
 from trio_relay.log import PatientHandler, set_up_logging
 
@@ -76,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--widget-origin",
         action="append",
         metavar="LIST",
-        help=f"origins that may offer tools, comma-separated; '*' allows all (default: {','.join(DEFAULT_ORIGINS)})",
+        help=f"origins offering tools (default: {','.join(DEFAULT_ORIGINS)})",
     )
     for alias in ORIGIN_ALIASES:
         add(alias, action="append", metavar="LIST", help="deprecated alias for --widget-origin")
@@ -89,6 +91,12 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"ms a tool may take, or 'none' (default: {DEFAULT_INVOKE_TIMEOUT_MS})",
     )
     add("--max-payload", metavar="BYTES", help=f"largest WebSocket message in bytes (default: {DEFAULT_MAX_PAYLOAD})")
+    add(
+        "--bridge-extension",
+        action="append",
+        metavar="ID",
+        help="extension that may carry ports, besides our own",
+    )
     add("--log-level", default="info", metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (default: info)")
     add("--log-file", metavar="FILE", help="append the log lines to FILE too, not only stderr")
     add("--version", action="version", version=f"trio-relay {__version__}")
@@ -115,6 +123,11 @@ def read_config(args: argparse.Namespace) -> RelayConfig:
         values["invoke_timeout"] = parse_invoke_timeout(args.invoke_timeout)
     if args.max_payload is not None:
         values["max_payload"] = parse_max_payload(args.max_payload)
+    try:
+        bridges = tuple(require_extension_id(value) for value in args.bridge_extension or ())
+    except ConfigError as error:
+        raise ConfigError(f"--bridge-extension takes the id of an extension: {error}") from None
+    values["bridge_extensions"] = tuple(dict.fromkeys((OWN_EXTENSION, *bridges)))
     return RelayConfig(host=host, allowed_origins=origins or DEFAULT_ORIGINS, **values)
 
 

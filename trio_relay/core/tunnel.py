@@ -8,6 +8,7 @@ from itertools import count
 from msgspec import UnsetType
 
 from trio_relay.core.extension_id import is_extension_id
+from trio_relay.core.port import Unanswered
 from trio_relay.core.probe import Finding, Silence, judge, unanswered
 from trio_relay.wire import ports
 from trio_relay.wire.codec import Malformed, raw_bytes
@@ -50,19 +51,28 @@ def read_frame(data: bytes) -> ports.BridgeFrame:
     return frame
 
 
+def response_of(frame: ports.ProbeResponse) -> bytes:
+    """What the extension answered, a JSON text. Raises `Unanswered` when it did not."""
+    response = raw_bytes(frame.response)
+    if response is not None:
+        return response
+    if isinstance(frame.error, UnsetType):
+        raise Unanswered(Silence.FAILED, "the bridge told neither a response nor an error")
+    try:
+        error = ports.decode_probe_error(frame.error)
+        kind = Silence(error.kind)
+    except ValueError:  # `Malformed` is one, and so is a kind that is not known
+        raise Unanswered(Silence.FAILED, "the bridge told an error that is not known") from None
+    raise Unanswered(kind, error.message)
+
+
 def finding_of(frame: ports.ProbeResponse, probe_id: str) -> Finding:
     """What an answered probe means. Never raises.
 
     Args:
         probe_id: Id inside the probe's own message (the frame's id belongs to the tunnel).
     """
-    response = raw_bytes(frame.response)
-    if response is not None:
-        return judge(response, probe_id)
-    if isinstance(frame.error, UnsetType):
-        return unanswered(Silence.FAILED, "the bridge told neither a response nor an error")
     try:
-        error = ports.decode_probe_error(frame.error)
-        return unanswered(Silence(error.kind), error.message)
-    except ValueError:  # `Malformed` is one, and so is a kind that is not known
-        return unanswered(Silence.FAILED, "the bridge told an error that is not known")
+        return judge(response_of(frame), probe_id)
+    except Unanswered as silence:
+        return unanswered(silence.kind, silence.message)

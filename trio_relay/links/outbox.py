@@ -15,6 +15,9 @@ MAX_BACKLOG = 64 << 20
 """Bytes that may wait for one socket. A tab that takes nothing gets no more calls than this, so a frozen page
 cannot fill our memory."""
 
+ROOM = 1 << 20
+"""Bytes that may wait before a sender that can wait is made to."""
+
 TICKET_BYTES = 300
 """What a waiting message costs beside its bytes, about; counted too, or half a million tiny ones would not be seen."""
 
@@ -41,6 +44,7 @@ class Outbox:
         self._backlog = 0
         self._filled = trio.Event()
         self._emptied = trio.Event()
+        self._lighter = trio.Event()
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -87,8 +91,20 @@ class Outbox:
             return False
         if ticket.build is not None:
             ticket.build = None
-            self._backlog -= ticket.size
+            self._lighten(ticket)
         return True
+
+    async def room(self) -> None:
+        """Return once less than `ROOM` waits, for senders that would rather wait than be refused."""
+        await trio.lowlevel.checkpoint()
+        while self._backlog >= ROOM:
+            await self._lighter.wait()
+
+    def _lighten(self, ticket: Ticket) -> None:
+        self._backlog -= ticket.size
+        if self._backlog < ROOM:
+            self._lighter.set()
+            self._lighter = trio.Event()
 
     async def flushed(self) -> None:
         """Return once everything that was put in has been written."""
@@ -123,4 +139,4 @@ class Outbox:
         try:
             await self._socket.send(message)
         finally:
-            self._backlog -= ticket.size
+            self._lighten(ticket)

@@ -27,6 +27,7 @@ from trio_relay.links.listener import bind, is_free
 from trio_relay.links.peer import NotJoined, PeerLink, join
 from trio_relay.links.socket import single_errors
 from trio_relay.links.source import Heartbeat
+from trio_relay.links.tunnel import BridgeHandler
 from trio_relay.relay.changes import Bell
 from trio_relay.relay.hub import GRACE_S, Hub, serve_hub
 from trio_relay.relay.ports import PortCache, candidates
@@ -63,11 +64,18 @@ class Cluster:
         roles: What this process is now.
     """
 
-    def __init__(self, config: RelayConfig, cache: PortCache, heartbeat: Heartbeat | None = None) -> None:
+    def __init__(
+        self,
+        config: RelayConfig,
+        cache: PortCache,
+        heartbeat: Heartbeat | None = None,
+        bridge_handler: BridgeHandler | None = None,
+    ) -> None:
         self.config = config
         self.roles = Roles()
         self._cache = cache
         self._heartbeat = heartbeat
+        self._bridge_handler = bridge_handler
         self._backend: Hub | Remote | None = None
         self._registry = Registry()  # what is shown while there is no backend
         self._grace_until = 0.0
@@ -98,7 +106,9 @@ class Cluster:
                     if isinstance(found, list):
                         kept = self._registry if trio.current_time() < self._grace_until else None
                         hub = await stack.enter_async_context(
-                            serve_hub(found, self.config, self._heartbeat, kept, self._grace_until)
+                            serve_hub(
+                                found, self.config, self._heartbeat, kept, self._grace_until, self._bridge_handler
+                            )
                         )
                 if isinstance(found, Problems):
                     if not started:
@@ -338,17 +348,21 @@ class Problems:
 
 @asynccontextmanager
 async def open_cluster(
-    config: RelayConfig, cache: PortCache | None = None, heartbeat: Heartbeat | None = None
+    config: RelayConfig,
+    cache: PortCache | None = None,
+    heartbeat: Heartbeat | None = None,
+    bridge_handler: BridgeHandler | None = None,
 ) -> AsyncIterator[Cluster]:
     """Join or be the relay of this machine's browser until the block is left.
 
     Args:
         cache: Where the last port is remembered; nowhere by default.
+        bridge_handler: See `serve_hub`; only a relay that owns the port has tunnels.
 
     Raises:
         PortTaken: on entry.
     """
-    cluster = Cluster(config, cache or PortCache(None), heartbeat)
+    cluster = Cluster(config, cache or PortCache(None), heartbeat, bridge_handler)
     with single_errors():
         async with trio.open_nursery() as nursery:
             await nursery.start(cluster.run, nursery)

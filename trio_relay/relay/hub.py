@@ -23,12 +23,13 @@ from trio_relay.links.listener import Accepted, bind, listen, port_of
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import single_errors
 from trio_relay.links.source import Heartbeat, serve_source
+from trio_relay.links.tunnel import BridgeHandler, serve_tunnel
 from trio_relay.relay.changes import Bell, Followed
 from trio_relay.relay.exchange import Exchange, Way, check_arguments
 from trio_relay.relay.peers import PeerClient
 from trio_relay.relay.tab import Tab
 from trio_relay.relay.urls import origin_of
-from trio_relay.wire import browser
+from trio_relay.wire import browser, ports
 from trio_relay.wire.codec import encode
 from trio_relay.wire.peer import ENVELOPE_BYTES, SUBPROTOCOL
 
@@ -46,7 +47,13 @@ class Hub(Followed):
     """A `ToolBackend` over the browser sockets of this process. Create it with `open_hub`."""
 
     def __init__(
-        self, config: RelayConfig, port: int, heartbeat: Heartbeat, kept: Registry | None, grace_until: float
+        self,
+        config: RelayConfig,
+        port: int,
+        heartbeat: Heartbeat,
+        kept: Registry | None,
+        grace_until: float,
+        bridge_handler: BridgeHandler | None = None,
     ) -> None:
         self.config = config
         self.port = port
@@ -56,6 +63,7 @@ class Hub(Followed):
         self._call_ended = Bell()
         self.pending = PendingCalls()
         self._heartbeat = heartbeat
+        self._bridge_handler = bridge_handler
         self._instance_id = str(uuid4())
         self._tabs: dict[str, Tab] = {}
 
@@ -75,15 +83,21 @@ class Hub(Followed):
             accepted.socket.frames.max_message = self.config.max_payload + ENVELOPE_BYTES
             await PeerClient(self, accepted.socket, accepted.remote).run()
             return
+        if accepted.subprotocol == ports.SUBPROTOCOL:
+            extension = self.config.bridge_of(accepted.origin)
+            assert extension is not None  # the listener lets no others through
+            await serve_tunnel(accepted, extension, self._bridge_handler, self.config.max_payload, self._heartbeat)
+            return
         outbox = Outbox(accepted.socket)
         tab = Tab(self, accepted.origin, accepted.remote, outbox)
-        for hello in self._server_hellos(full=tab.origin_ok):
+        for hello in self._server_hellos(accepted, full=tab.origin_ok):
             outbox.put(hello)
         await serve_source(accepted.socket, tab, outbox, self._heartbeat)
 
-    def _server_hellos(self, *, full: bool) -> Iterator[bytes]:
+    def _server_hellos(self, accepted: Accepted, *, full: bool) -> Iterator[bytes]:
         """One greeting per service name in the field. A page that may not register tools learns no names."""
         config = self.config
+        bridges = self._bridge_handler is not None and config.bridge_of(accepted.origin) is not None
         for service in browser.SERVICE_NAMES:
             yield encode(
                 browser.ServerHello(
@@ -96,6 +110,7 @@ class Hub(Followed):
                     maxPayload=config.max_payload,
                     label=config.label if full else None,
                     workspace=config.workspace if full else None,
+                    ports=bridges and service == browser.SERVICE_NAMES[0],
                 )
             )
 
@@ -268,13 +283,16 @@ async def serve_hub(
     heartbeat: Heartbeat | None = None,
     kept: Registry | None = None,
     grace_until: float = 0,
+    bridge_handler: BridgeHandler | None = None,
 ) -> AsyncIterator[Hub]:
     """Serve browsers on bound listeners until the block is left; every socket is then closed with 1001.
 
     Args:
         kept: Sources of an earlier relay server, expected back until the trio time `grace_until`.
+        bridge_handler: Runs once per browser that carries ports of extensions, and accepts its tunnel; without one
+            they are told that there is nothing here for them.
     """
-    hub = Hub(config, port_of(listeners), heartbeat or Heartbeat(), kept, grace_until)
+    hub = Hub(config, port_of(listeners), heartbeat or Heartbeat(), kept, grace_until, bridge_handler)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listen, listeners, config, hub.serve)
         nursery.start_soon(hub.end_grace)
@@ -286,12 +304,15 @@ async def serve_hub(
 
 
 @asynccontextmanager
-async def open_hub(config: RelayConfig, heartbeat: Heartbeat | None = None) -> AsyncIterator[Hub]:
+async def open_hub(
+    config: RelayConfig, heartbeat: Heartbeat | None = None, bridge_handler: BridgeHandler | None = None
+) -> AsyncIterator[Hub]:
     """Bind the port and serve browsers: a relay alone, for embedders and tests.
 
     Raises:
         PortTaken: on entry.
     """
     with single_errors():
-        async with serve_hub(await bind(config.host, config.port), config, heartbeat) as hub:
+        listeners = await bind(config.host, config.port)
+        async with serve_hub(listeners, config, heartbeat, bridge_handler=bridge_handler) as hub:
             yield hub
