@@ -149,7 +149,7 @@ def test_version_and_help_go_to_stdout(module: bool) -> None:
     assert (version.returncode, version.stdout, version.stderr) == (0, f"trio-relay {__version__}\n", "")
     shown = run("--help", module=module)
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.startswith("usage: trio-relay [options] | trio-relay demo\n")
+    assert shown.stdout.startswith("usage: trio-relay [options] | trio-relay COMMAND\n")
 
 
 def test_help_names_every_option_and_fits_a_terminal() -> None:
@@ -159,8 +159,8 @@ def test_help_names_every_option_and_fits_a_terminal() -> None:
     assert len(lines) <= 23, f"{len(lines)} lines"
     assert max(map(len, lines)) <= 80
     options = (
-        "--host -H --port -p --widget-origin --allowed-origin --ws-origin --label --workspace --relay-id "
-        "--invoke-timeout --max-payload --bridge-extension --log-level --log-file --version --help demo"
+        "--host -H --port -p --widget-origin --label --workspace --relay-id "
+        "--invoke-timeout --max-payload --bridge-extension --provider --serve-extensions --serve-namespace --log-level --log-file --version --help demo"
     )
     for option in options.split():
         assert option in text

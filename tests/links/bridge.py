@@ -11,10 +11,13 @@ import trio
 from tests.helpers import PATIENCE, FakeTab, open_tab
 from tests.hubs import in_step
 from trio_relay.config import OWN_EXTENSION, RelayConfig
+from trio_relay.core.backend import ToolBackend, ToolProviders
 from trio_relay.core.port import Port, PortClosed, Unanswered
+from trio_relay.errors import NotSent
 from trio_relay.links.source import Heartbeat
-from trio_relay.links.tunnel import OnPort, OnProbe, Tunnel
+from trio_relay.links.tunnel import BridgeHandler, OnPort, OnProbe, Tunnel
 from trio_relay.relay.hub import Hub, open_hub
+from trio_relay.relay.providers import NoProviders
 
 OWN_ORIGIN = f"chrome-extension://{OWN_EXTENSION}"
 PORTS = "trio-relay-ports.v1"
@@ -41,6 +44,26 @@ class Handler:
     async def next(self) -> Tunnel:
         with trio.fail_after(PATIENCE):
             return await self._receive.receive()
+
+
+class Extends:
+    """Implements `Extending` with nothing but a handler of tunnels."""
+
+    def __init__(self, handler: BridgeHandler) -> None:
+        self._handler = handler
+        self.providers: ToolProviders = NoProviders()
+
+    async def serve(self, tunnel: Tunnel) -> None:
+        await self._handler(tunnel)
+
+    def owns(self, tabs: ToolBackend, host: str, port: int) -> None:
+        """Nothing depends on it here."""
+
+    def owns_no_longer(self) -> None:
+        """Nothing depends on it here."""
+
+    async def administer(self, token: str, ask: str, args: bytes) -> bytes:
+        raise NotSent("not here")
 
 
 class Bridge(FakeTab):
@@ -132,7 +155,7 @@ async def open_link(
     """A hub, a bridge that was accepted, and the tunnel between them."""
     handler = Handler(on_probe, on_port)
     async with (
-        open_hub(RelayConfig(port=0, **config), heartbeat, handler) as hub,
+        open_hub(RelayConfig(port=0, **config), heartbeat, Extends(handler)) as hub,
         open_bridge(hub.port) as bridge,
         trio.open_nursery() as nursery,
     ):

@@ -11,7 +11,7 @@ import trio.testing
 
 from tests.helpers import PATIENCE, RawSocket, open_raw
 from tests.hubs import next_json, send_json
-from tests.links.bridge import OTHER, OWN_ORIGIN, PORTS, Handler, Link, Outcome, open_bridge, open_link
+from tests.links.bridge import OTHER, OWN_ORIGIN, PORTS, Extends, Handler, Link, Outcome, open_bridge, open_link
 from trio_relay.config import RelayConfig
 from trio_relay.core.port import Port, PortClosed
 from trio_relay.core.probe import Silence
@@ -124,7 +124,7 @@ async def test_when_the_relay_leaves_the_bridge_is_told_and_may_come_back_elsewh
 
         async def relay(task_status: trio.TaskStatus[int]) -> None:
             with stop:
-                async with open_hub(RelayConfig(port=0), bridge_handler=handler) as hub:
+                async with open_hub(RelayConfig(port=0), extending=Extends(handler)) as hub:
                     task_status.started(hub.port)
                     await trio.sleep_forever()
 
@@ -143,7 +143,7 @@ async def test_a_handler_that_returns_closes_its_tunnel() -> None:
     async def handler(tunnel: Tunnel) -> None:
         tunnel.accept()
 
-    async with open_hub(RelayConfig(port=0), bridge_handler=handler) as hub, open_bridge(hub.port) as bridge:
+    async with open_hub(RelayConfig(port=0), extending=Extends(handler)) as hub, open_bridge(hub.port) as bridge:
         assert (await bridge.greet())["type"] == "hello/accepted"
         assert (await bridge.closed()).code == 1001
 
@@ -157,7 +157,7 @@ async def test_a_handler_that_raises_costs_its_tunnel_only(caplog: pytest.LogCap
         await fine(tunnel)
 
     async with (
-        open_hub(RelayConfig(port=0), bridge_handler=handler) as hub,
+        open_hub(RelayConfig(port=0), extending=Extends(handler)) as hub,
         open_bridge(hub.port) as bad,
         open_bridge(hub.port) as good,
     ):
@@ -183,7 +183,7 @@ async def test_two_browsers_have_tunnels_of_their_own() -> None:
 async def test_senders_wait_while_the_bridge_takes_nothing_and_end_with_their_port() -> None:
     handler = Handler()
     async with (
-        open_hub(RelayConfig(port=0), bridge_handler=handler) as hub,
+        open_hub(RelayConfig(port=0), extending=Extends(handler)) as hub,
         open_raw(hub.port) as raw,
         trio.open_nursery() as nursery,
     ):

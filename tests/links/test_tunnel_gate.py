@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from tests.helpers import EXTENSION, RawSocket, open_raw, open_tab
-from tests.links.bridge import OWN_ORIGIN, PORTS, Handler, open_bridge, open_link
+from tests.links.bridge import OWN_ORIGIN, PORTS, Extends, Handler, open_bridge, open_link
 from trio_relay.config import OWN_EXTENSION, RelayConfig
 from trio_relay.extension import extension_id
 from trio_relay.links.source import Heartbeat
@@ -48,7 +48,7 @@ async def test_without_the_origin_of_our_extension_nobody_carries_ports(
 ) -> None:
     handler = Handler()
     config = RelayConfig(port=0, allowed_origins=("*",))
-    async with open_hub(config, bridge_handler=handler) as hub, open_raw(hub.port) as raw:
+    async with open_hub(config, extending=Extends(handler)) as hub, open_raw(hub.port) as raw:
         await raw.upgrade(*([] if origin is None else [f"Origin: {origin}"]), f"Sec-WebSocket-Protocol: {PORTS}")
         await raw.send_text('{"type":"hello","browserId":"x","version":1}')
         await assert_refused(raw)
@@ -56,7 +56,7 @@ async def test_without_the_origin_of_our_extension_nobody_carries_ports(
 
 
 async def test_two_origins_are_none() -> None:
-    async with open_hub(RelayConfig(port=0), bridge_handler=Handler()) as hub, open_raw(hub.port) as raw:
+    async with open_hub(RelayConfig(port=0), extending=Extends(Handler())) as hub, open_raw(hub.port) as raw:
         await raw.upgrade(*[f"Origin: {OWN_ORIGIN}"] * 2, f"Sec-WebSocket-Protocol: {PORTS}")
         await assert_refused(raw)
 
@@ -64,7 +64,7 @@ async def test_two_origins_are_none() -> None:
 async def test_another_extension_can_be_allowed_and_its_id_is_the_tunnels() -> None:
     handler, other = Handler(), EXTENSION.removeprefix("chrome-extension://")
     config = RelayConfig(port=0, bridge_extensions=(OWN_EXTENSION, other))
-    async with open_hub(config, bridge_handler=handler) as hub, open_bridge(hub.port, EXTENSION) as bridge:
+    async with open_hub(config, extending=Extends(handler)) as hub, open_bridge(hub.port, EXTENSION) as bridge:
         assert await bridge.greet() == {"type": "hello/accepted", "maxPayload": 10_000_000, "serves": False}
         tunnel = await handler.next()
         assert (tunnel.extension_id, tunnel.browser_id) == (other, "profile")
@@ -91,7 +91,7 @@ async def test_a_relay_that_does_nothing_with_ports_says_so(hub: Hub) -> None:
     ],
 )
 async def test_a_first_frame_that_is_no_hello_is_rejected(first: Any, reason: str) -> None:
-    async with open_hub(RelayConfig(port=0), bridge_handler=Handler()) as hub, open_bridge(hub.port) as bridge:
+    async with open_hub(RelayConfig(port=0), extending=Extends(Handler())) as hub, open_bridge(hub.port) as bridge:
         await bridge.send(first)
         answer = await bridge.frame()
         assert (answer["type"], answer["reason"]) == ("hello/rejected", reason)
@@ -111,7 +111,7 @@ async def test_what_comes_before_the_handler_has_accepted_is_ignored(nursery: tr
         tunnel.accept(None, on_port)
         await trio.sleep_forever()
 
-    async with open_hub(RelayConfig(port=0), bridge_handler=handler) as hub, open_bridge(hub.port) as bridge:
+    async with open_hub(RelayConfig(port=0), extending=Extends(handler)) as hub, open_bridge(hub.port) as bridge:
         await bridge.send({"type": "hello", "browserId": "x", "version": 1})
         await bridge.send({"type": "port/open", "portId": "b1", "senderId": "a" * 32, "name": "early"})
         await bridge.in_step()
@@ -131,7 +131,7 @@ async def test_a_second_hello_changes_nothing() -> None:
 
 async def test_a_bridge_without_a_hello_is_closed() -> None:
     heartbeat = Heartbeat(hello=0.1)
-    async with open_hub(RelayConfig(port=0), heartbeat, Handler()) as hub, open_bridge(hub.port) as bridge:
+    async with open_hub(RelayConfig(port=0), heartbeat, Extends(Handler())) as hub, open_bridge(hub.port) as bridge:
         closed = await bridge.closed()
         assert (closed.code, "hello" in closed.reason) == (1008, True)
 
@@ -144,7 +144,7 @@ async def test_only_our_extension_is_told_that_there_are_ports_in_the_first_hell
     handled: bool, origin: str, told: bool
 ) -> None:
     async with (
-        open_hub(RelayConfig(port=0), bridge_handler=Handler() if handled else None) as hub,
+        open_hub(RelayConfig(port=0), extending=Extends(Handler()) if handled else None) as hub,
         open_tab(hub.port, origin=origin) as tab,
     ):
         assert [(await tab.frame()).get("ports", False) for _ in range(2)] == [told, False]

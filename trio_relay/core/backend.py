@@ -26,6 +26,11 @@ class Target(Struct, frozen=True):
     tab_id: str | None = None
 
 
+def is_untargeted(target: Target | None) -> bool:
+    """Whether the name alone decides where a call goes."""
+    return target is None or (target.source_id is None and target.tab_id is None)
+
+
 class SourceView(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
     """A connected source as clients see it; times in milliseconds since 1970."""
 
@@ -114,6 +119,12 @@ class ToolBackend(Protocol):
         Raises:
             NotSent: the one that can takes no messages.
         """
+
+    def provider_rows(self) -> list[ProviderView]:
+        """Every configured provider extension; empty where there are none."""
+
+    def asked(self) -> None:
+        """A client asks for the tools: providers in an error state are worth another look."""
 
     def info(self) -> dict[str, Any]:
         """Facts for people: mode, host, port, relay id."""

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Protocol, TextIO
 
 import msgspec
@@ -19,9 +20,12 @@ from trio_relay.core.extension_id import require_extension_id
 from trio_relay.core.policy import PendingCaller, Policy, Standing, standing_of
 from trio_relay.core.text import tidy
 from trio_relay.errors import RelayError
+from trio_relay.extensions.admin import find_relay
 from trio_relay.extensions.audit import AuditLog, read_audit
 from trio_relay.extensions.gate import WaitingReview
 from trio_relay.extensions.store import ProviderStore
+from trio_relay.extensions.table import format_providers
+from trio_relay.wire.codec import encode
 
 DEFAULT_TAIL = 50
 MAX_SHOWN = 100
@@ -108,6 +112,26 @@ def run(
     except OSError as error:
         say(f"{error.filename or 'a file'} cannot be read: {error.strerror or error}")
     return 1
+
+
+def run_in(directory: Path, argv: Sequence[str], parser: argparse.ArgumentParser) -> int:
+    """`run` with the files in a directory and the relay that is found there. Raises `ConfigError` for a bad id."""
+    word, other = [*argv, "", ""][:2]
+    asks_relay = word in ("status", "reviews") or (word == "review" and other not in ("on", "off"))
+    link = find_relay(directory) if asks_relay else None
+    return run(argv, ProviderStore(directory), AuditLog(directory), link, parser=parser)
+
+
+def show_providers(directory: Path | None, *, as_json: bool, out: TextIO | None = None) -> int:
+    """`trio-relay providers`. Returns the exit code: 1 if no relay runs that has any."""
+    link = None if directory is None else find_relay(directory)
+    say = _Sayer(out or sys.stdout)
+    if link is None:
+        say("[]" if as_json else "No relay is running that was started with --provider.")
+        return 1
+    rows = link.providers()
+    say(encode(rows).decode() if as_json else format_providers(rows))
+    return 0
 
 
 class _Sayer:

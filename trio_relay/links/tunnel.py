@@ -14,13 +14,13 @@ import trio
 from trio_relay.core.extension_id import is_extension_id
 from trio_relay.core.port import Port, PortClosed, Unanswered
 from trio_relay.core.probe import Silence
-from trio_relay.core.tunnel import TunnelIds, read_frame, response_of
+from trio_relay.core.tunnel import TunnelIds, read_frame
 from trio_relay.errors import NotSent, innermost
 from trio_relay.links.listener import Accepted
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import Closed, Socket
 from trio_relay.links.source import Heartbeat, beat
-from trio_relay.links.tunnel_port import TunnelPort
+from trio_relay.links.tunnel_port import Question, TunnelPort
 from trio_relay.wire import ports
 from trio_relay.wire.codec import Malformed, Maybe, as_text
 
@@ -66,7 +66,7 @@ class Tunnel:
         self._outbox = Outbox(socket)
         self._ids = TunnelIds()
         self._ports: dict[str, TunnelPort] = {}
-        self._asked: dict[str, _Question] = {}  # by us
+        self._asked: dict[str, Question] = {}  # by us
         self._answering: set[str] = set()  # probes of extensions
         self._on_probe: OnProbe | None = None
         self._on_port: OnPort | None = None
@@ -101,7 +101,7 @@ class Tunnel:
         frame = ports.probe(probe_id, extension_id, message, max(1, round(timeout * 1000)))
         if len(frame) > self.max_payload:
             raise Unanswered(Silence.FAILED, f"a message of {len(message)} bytes is too large (--max-payload)")
-        question = self._asked[probe_id] = _Question()
+        question = self._asked[probe_id] = Question()
         try:
             self.post(frame)
             with trio.move_on_after(timeout):
@@ -344,26 +344,6 @@ class Tunnel:
 BridgeHandler = Callable[[Tunnel], Awaitable[None]]
 """Does what is to be done with one tunnel, from `accept` on. Cancelled when the tunnel is lost, and the tunnel
 is closed when it returns or raises."""
-
-
-class _Question:
-    """A probe of ours that waits."""
-
-    def __init__(self) -> None:
-        self.settled = trio.Event()
-        self._outcome: ports.ProbeResponse | Unanswered | None = None
-
-    def answer(self, outcome: ports.ProbeResponse | Unanswered) -> None:
-        if self._outcome is None:
-            self._outcome = outcome
-            self.settled.set()
-
-    def response(self, timeout: float) -> bytes:
-        if self._outcome is None:
-            raise Unanswered(Silence.TIMEOUT, f"There was no answer within {timeout * 1000:.0f} ms.")
-        if isinstance(self._outcome, Unanswered):
-            raise self._outcome
-        return response_of(self._outcome)
 
 
 async def serve_tunnel(

@@ -7,7 +7,9 @@ from typing import Protocol
 
 import trio
 
-from trio_relay.core.port import PortClosed
+from trio_relay.core.port import PortClosed, Unanswered
+from trio_relay.core.probe import Silence
+from trio_relay.core.tunnel import response_of
 from trio_relay.wire import ports
 
 MAX_MESSAGES = 1_024
@@ -112,3 +114,23 @@ class TunnelPort:
         """Raise `PortClosed` if the port is closed."""
         if self._reason is not None:
             raise PortClosed(self._reason)
+
+
+class Question:
+    """A probe of ours that waits for its answer."""
+
+    def __init__(self) -> None:
+        self.settled = trio.Event()
+        self._outcome: ports.ProbeResponse | Unanswered | None = None
+
+    def answer(self, outcome: ports.ProbeResponse | Unanswered) -> None:
+        if self._outcome is None:
+            self._outcome = outcome
+            self.settled.set()
+
+    def response(self, timeout: float) -> bytes:
+        if self._outcome is None:
+            raise Unanswered(Silence.TIMEOUT, f"There was no answer within {timeout * 1000:.0f} ms.")
+        if isinstance(self._outcome, Unanswered):
+            raise self._outcome
+        return response_of(self._outcome)

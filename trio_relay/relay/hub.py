@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -13,19 +13,20 @@ import trio
 from msgspec import Raw
 
 from trio_relay.config import RelayConfig
-from trio_relay.core.backend import SourceView, Target
+from trio_relay.core.backend import SourceView, Target, is_untargeted
 from trio_relay.core.pending import OnProgress, PendingCalls
 from trio_relay.core.registry import Registry, Source
 from trio_relay.core.results import CallResult
 from trio_relay.core.tooldef import ToolDef
-from trio_relay.errors import NotSent, RelayError, SourceLost, SourceNotFound, TimedOut
+from trio_relay.errors import NotSent, RelayError, SourceLost, SourceNotFound, TimedOut, ToolNotFound
 from trio_relay.links.listener import Accepted, bind, listen, port_of
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import single_errors
 from trio_relay.links.source import Heartbeat, serve_source
-from trio_relay.links.tunnel import BridgeHandler, serve_tunnel
+from trio_relay.links.tunnel import serve_tunnel
 from trio_relay.relay.changes import Bell, Followed
 from trio_relay.relay.exchange import Exchange, Way, check_arguments
+from trio_relay.relay.extending import Extending
 from trio_relay.relay.peers import PeerClient
 from trio_relay.relay.tab import Tab
 from trio_relay.relay.urls import origin_of
@@ -53,17 +54,17 @@ class Hub(Followed):
         heartbeat: Heartbeat,
         kept: Registry | None,
         grace_until: float,
-        bridge_handler: BridgeHandler | None = None,
+        extending: Extending | None = None,
     ) -> None:
         self.config = config
         self.port = port
-        super().__init__(Registry() if kept is None else kept)
+        super().__init__(Registry() if kept is None else kept, None if extending is None else extending.providers)
         self.registry.keep_all()
         self._grace_until = grace_until
         self._call_ended = Bell()
         self.pending = PendingCalls()
         self._heartbeat = heartbeat
-        self._bridge_handler = bridge_handler
+        self.extending = extending
         self._instance_id = str(uuid4())
         self._tabs: dict[str, Tab] = {}
 
@@ -86,7 +87,8 @@ class Hub(Followed):
         if accepted.subprotocol == ports.SUBPROTOCOL:
             extension = self.config.bridge_of(accepted.origin)
             assert extension is not None  # the listener lets no others through
-            await serve_tunnel(accepted, extension, self._bridge_handler, self.config.max_payload, self._heartbeat)
+            handler = None if self.extending is None else self.extending.serve
+            await serve_tunnel(accepted, extension, handler, self.config.max_payload, self._heartbeat)
             return
         outbox = Outbox(accepted.socket)
         tab = Tab(self, accepted.origin, accepted.remote, outbox)
@@ -97,7 +99,7 @@ class Hub(Followed):
     def _server_hellos(self, accepted: Accepted, *, full: bool) -> Iterator[bytes]:
         """One greeting per service name in the field. A page that may not register tools learns no names."""
         config = self.config
-        bridges = self._bridge_handler is not None and config.bridge_of(accepted.origin) is not None
+        bridges = self.extending is not None and config.bridge_of(accepted.origin) is not None
         for service in browser.SERVICE_NAMES:
             yield encode(
                 browser.ServerHello(
@@ -161,6 +163,8 @@ class Hub(Followed):
         """See `ToolBackend.call`. `limit` is another caller's time limit in seconds; the shorter one counts."""
         own = self.config.invoke_timeout
         timeout = own if limit is None else limit if own is None else min(own, limit)
+        if is_untargeted(target) and name in self.providers.names():
+            return self.providers.call(name, args, on_progress=on_progress, limit=timeout)
         source, tool = self.registry.resolve(name, target)
         if source.kept:
             return self._call_when_back(name, args, target, on_progress, timeout)
@@ -254,6 +258,21 @@ class Hub(Followed):
             while len(self.pending):
                 await self._call_ended.wait()
 
+    async def follow_providers(self) -> None:
+        """Keep names of provider tools from tabs, and tell of their changes as of those of tabs."""
+        providers, seen = self.providers, None
+        while True:
+            now = providers.change()
+            if now != seen:
+                seen = now
+                self.registry.reserve(providers.names())
+            self.registry.rows += 1
+            rows = providers.rows_seen
+            self.bell.ring()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_then_cancel, providers.wait_change, seen, nursery.cancel_scope)
+                nursery.start_soon(_then_cancel, providers.wait_rows, rows, nursery.cancel_scope)
+
     async def end_grace(self) -> None:
         """Forget what did not come back in time."""
         await trio.sleep_until(max(trio.current_time(), self._grace_until))
@@ -261,6 +280,36 @@ class Hub(Followed):
         if lost:
             logger.info("%d tabs of the earlier relay did not come back", lost)
         self.bell.ring()
+
+
+async def _then_cancel(wait: Callable[[Any], Awaitable[object]], seen: object, scope: trio.CancelScope) -> None:
+    await wait(seen)
+    scope.cancel()
+
+
+class TabTools(Followed):
+    """A `ToolBackend` of the same hub without the tools of provider extensions: what may be served on to others."""
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub.registry)
+        self._hub = hub
+        self.bell = hub.bell
+
+    def call(
+        self, name: str, args: Raw, *, target: Target | None = None, on_progress: OnProgress | None = None
+    ) -> Awaitable[CallResult]:
+        if is_untargeted(target) and name in self._hub.providers.names():
+            raise ToolNotFound(f"{name!r} belongs to another extension, and is not passed on.")
+        return self._hub.call(name, args, target=target, on_progress=on_progress)
+
+    def refresh(self, origin: str) -> SourceView:
+        return self._hub.refresh(origin)
+
+    def open_in_browser(self, url: str) -> bool:
+        return self._hub.open_in_browser(url)
+
+    def info(self) -> dict[str, Any]:
+        return self._hub.info()
 
 
 def _timed_out(sent: bool, timeout: float | None) -> RelayError:
@@ -283,29 +332,34 @@ async def serve_hub(
     heartbeat: Heartbeat | None = None,
     kept: Registry | None = None,
     grace_until: float = 0,
-    bridge_handler: BridgeHandler | None = None,
+    extending: Extending | None = None,
 ) -> AsyncIterator[Hub]:
     """Serve browsers on bound listeners until the block is left; every socket is then closed with 1001.
 
     Args:
         kept: Sources of an earlier relay server, expected back until the trio time `grace_until`.
-        bridge_handler: Runs once per browser that carries ports of extensions, and accepts its tunnel; without one
-            they are told that there is nothing here for them.
+        extending: What is done with browsers that carry ports of extensions; without it they are told that there is
+            nothing here for them.
     """
-    hub = Hub(config, port_of(listeners), heartbeat or Heartbeat(), kept, grace_until, bridge_handler)
+    hub = Hub(config, port_of(listeners), heartbeat or Heartbeat(), kept, grace_until, extending)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listen, listeners, config, hub.serve)
         nursery.start_soon(hub.end_grace)
+        if extending is not None:
+            nursery.start_soon(hub.follow_providers)
+            extending.owns(TabTools(hub), config.host, hub.port)
         logger.info("listening for browsers on %s port %d", config.host, hub.port)
         try:
             yield hub
         finally:
+            if extending is not None:
+                extending.owns_no_longer()
             nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
 async def open_hub(
-    config: RelayConfig, heartbeat: Heartbeat | None = None, bridge_handler: BridgeHandler | None = None
+    config: RelayConfig, heartbeat: Heartbeat | None = None, extending: Extending | None = None
 ) -> AsyncIterator[Hub]:
     """Bind the port and serve browsers: a relay alone, for embedders and tests.
 
@@ -314,5 +368,5 @@ async def open_hub(
     """
     with single_errors():
         listeners = await bind(config.host, config.port)
-        async with serve_hub(listeners, config, heartbeat, bridge_handler=bridge_handler) as hub:
+        async with serve_hub(listeners, config, heartbeat, extending=extending) as hub:
             yield hub

@@ -39,7 +39,7 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "name": "webmcp_list_sources",
         "title": "List browser tabs",
         "description": "Lists the browser tabs that are connected, with title, URL, origin and number of tools. "
-        "Tabs without tools are listed too.",
+        "Tabs without tools are listed too, and configured provider extensions with what stands in their way.",
         "inputSchema": _NOTHING,
         "annotations": _READ_ONLY,
     },
@@ -131,12 +131,17 @@ class Tools:
     def _list_sources(self) -> CallResult:
         sources = self._backend.sources()
         body: dict[str, Any] = {"count": len(sources), "sources": sources}
+        self._backend.asked()
+        providers = self._backend.provider_rows()
+        if providers:
+            body["providers"] = providers
         mode = self._backend.info()["mode"]
         if mode != "server":
             body["mode"] = mode
         return _structured(encode(body))
 
     def _list_tools(self) -> CallResult:
+        self._backend.asked()
         rows = {source.source_id: _row(source) for source in self._backend.sources()}
         tools = b",".join(_describe(tool, rows) for tool in self._backend.tools())
         count = sum(1 for _ in self._backend.tools())

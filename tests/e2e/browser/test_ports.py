@@ -15,7 +15,7 @@ from tests.e2e.browser.fixture_extension import CONNECT, SEND, FixtureExtension,
 from tests.e2e.browser.setting import EXTENSION_ID, Browser, open_browser, until
 from tests.e2e.browser.site import open_site
 from tests.helpers import PATIENCE, free_port
-from tests.links.bridge import Handler
+from tests.links.bridge import Extends, Handler
 from trio_relay.chromium.devtools import Page
 from trio_relay.config import RelayConfig
 from trio_relay.core.port import Port, PortClosed, Unanswered
@@ -44,7 +44,7 @@ async def open_stage(
     folder: Path, on_probe: OnProbe | None = None, on_port: OnPort | None = None
 ) -> AsyncIterator[Stage]:
     handler, port = Handler(on_probe, on_port), free_port()
-    async with open_hub(RelayConfig(port=port), bridge_handler=handler), open_browser(port) as browser:
+    async with open_hub(RelayConfig(port=port), extending=Extends(handler)), open_browser(port) as browser:
         stage = Stage(browser, handler, port)
         stage.tunnel = await handler.next()
         stage.other = await load_fixture(browser, folder / "other")
@@ -139,7 +139,7 @@ async def test_a_relay_that_comes_back_has_a_tunnel_again_and_knows_the_browser(
         names = []
         for _ in range(2):
             handler = Handler()
-            async with open_hub(RelayConfig(port=port), bridge_handler=handler):
+            async with open_hub(RelayConfig(port=port), extending=Extends(handler)):
                 await browser.status(await browser.popup())  # looks at once, instead of at the next alarm
                 names.append((await handler.next()).browser_id)
         assert len(set(names)) == 1
