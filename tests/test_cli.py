@@ -160,7 +160,8 @@ def test_help_names_every_option_and_fits_a_terminal() -> None:
     assert max(map(len, lines)) <= 80
     options = (
         "--host -H --port -p --widget-origin --label --workspace --relay-id "
-        "--invoke-timeout --max-payload --bridge-extension --provider --serve-extensions --serve-namespace --log-level --log-file --version --help demo"
+        "--invoke-timeout --max-payload --bridge-extension --provider "
+        "--serve-extensions --serve-namespace --log-level --log-file --version --help demo"
     )
     for option in options.split():
         assert option in text
