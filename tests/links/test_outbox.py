@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 from tests.helpers import PATIENCE
 from trio_relay.errors import NotSent
 from trio_relay.links.metered import SEND_CHUNK
-from trio_relay.links.outbox import TICKET_BYTES, Outbox
+from trio_relay.links.outbox import CROWD_S, TICKET_BYTES, Outbox
 from trio_relay.links.socket import Closed, Socket
 
 
@@ -20,6 +20,7 @@ class StubSocket:
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
+        self.batches: list[int] = []
         self.blocked = False
         self.needs_flush = False
         self.gate = trio.Event()
@@ -34,6 +35,14 @@ class StubSocket:
             return False
         self.written.append(message)
         return True
+
+    def takes_now(self) -> bool:
+        return not self.blocked
+
+    async def send_together(self, messages: list[bytes]) -> None:
+        self.batches.append(len(messages))
+        for message in messages:
+            await self.send(message)
 
     async def flush(self) -> None:
         await self.gate.wait()
@@ -76,8 +85,26 @@ async def test_messages_leave_in_the_order_they_came(socket: StubSocket, nursery
         await big.flushed()
     assert socket.written == [b"a", large, b"b", b"c", large, b"d"]
     assert big.backlog == 0
+    assert socket.batches == [1, 2, 1, 1]
+    await trio.sleep(2 * CROWD_S)
     big.put(b"e")
     assert socket.written[-1] == b"e"
+
+
+async def test_small_messages_of_one_moment_are_written_together(socket: StubSocket, nursery: trio.Nursery) -> None:
+    """The first at once, as there may be no others; as many of the others as one write takes."""
+    outbox = Outbox(cast(Socket, socket))
+    nursery.start_soon(outbox.run)
+    await wait_all_tasks_blocked()
+    messages = [b"%03d" % number for number in range(500)]
+    for message in messages:
+        outbox.put(message)
+    assert socket.written == messages[:1]
+    with trio.fail_after(PATIENCE):
+        await outbox.flushed()
+    assert socket.written == messages
+    most = SEND_CHUNK // (3 + TICKET_BYTES)
+    assert socket.batches == [most, most, 499 - 2 * most]
 
 
 async def test_a_message_in_the_queue_can_be_taken_back(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 import time
 from collections.abc import Callable
@@ -98,6 +99,14 @@ class MeteredStream(trio.abc.Stream):
             return await self._reader.read(max_bytes)
         except OSError as error:
             raise trio.BrokenResourceError from error
+
+    def takes_now(self) -> bool:
+        """Whether the kernel has room; then it is a third of `SEND_BUFFER` at least. False on Windows."""
+        if sys.platform == "win32" or self._sending or self._rest:
+            return False
+        poll = select.poll()
+        poll.register(self._stream.socket.fileno(), select.POLLOUT)
+        return any(event & select.POLLOUT for _, event in poll.poll(0))
 
     def send_now(self, data: bytes) -> bool:
         """Send a small frame without waiting, if nothing is on its way.

@@ -141,6 +141,22 @@ class Socket(WebSocketConnection):
         except ConnectionClosed:
             raise self.why_closed() from None
 
+    def takes_now(self) -> bool:
+        """Whether the kernel has room for some kilobytes. False where that cannot be told without waiting."""
+        return self.metered.takes_now()
+
+    async def send_together(self, messages: list[bytes]) -> None:
+        """Write several text messages with one system call, where the kernel has room; see `send`."""
+        if len(messages) == 1:
+            await self.send(messages[0])
+        elif messages:
+            if self.closed is not None:
+                raise self.why_closed()
+            try:
+                await self.metered.send_all(b"".join(self.frames.send(BytesMessage(data=data)) for data in messages))
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                raise self.why_closed() from None
+
     async def close(self, code: int, reason: str = "") -> None:
         """Send a close frame and wait at most a second for the peer's; then the socket is gone either way."""
         if self._we_closed is None and not self.ended.is_set():

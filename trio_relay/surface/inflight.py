@@ -84,12 +84,14 @@ class InFlight:
     def __init__(self) -> None:
         self._calls: dict[Key, list[Call]] = {}
         self._others: dict[Key, int] = {}
+        self._count = 0
         self._idle = trio.Event()
 
     def __len__(self) -> int:
-        return sum(map(len, self._calls.values())) + sum(self._others.values())
+        return self._count
 
     def add(self, call: Call) -> None:
+        self._count += 1
         self._calls.setdefault(call.key, []).append(call)
 
     def remove(self, call: Call) -> None:
@@ -110,6 +112,7 @@ class InFlight:
 
     def add_other(self, key: Key) -> None:
         """A request went to the SDK."""
+        self._count += 1
         self._others[key] = self._others.get(key, 0) + 1
 
     def remove_other(self, key: Key) -> None:
@@ -121,7 +124,8 @@ class InFlight:
             self._settled()
 
     def _settled(self) -> None:
-        if not len(self):
+        self._count -= 1
+        if not self._count:
             self._idle.set()
 
     async def wait_idle(self) -> None:

@@ -133,6 +133,24 @@ class LineWriter:
             raise trio.BrokenResourceError("stdout is closed")
         return len(item.data) > 0
 
+    def post(self, line: bytes, wanted: Callable[[], bool] | None = None) -> None:
+        """Have a line written, together with those that come in the same moment. See `write`; `flushed` waits for it.
+
+        Raises:
+            trio.BrokenResourceError: nobody reads stdout any more.
+        """
+        if self.broken:
+            raise trio.BrokenResourceError("stdout is closed")
+        self._queue.append(_Line(line, wanted))
+        self._queued += len(line)
+        self._filled.set()
+
+    async def flushed(self) -> None:
+        """Return once all lines are out, or can no longer be written."""
+        while (self._queue or self._busy) and not self.broken:
+            self._drained = trio.Event()
+            await self._drained.wait()
+
     def _write_now(self, line: bytes) -> memoryview:
         """Write as much as goes without waiting; returns the rest."""
         view = memoryview(line)

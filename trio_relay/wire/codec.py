@@ -31,6 +31,7 @@ _ESCAPES = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789E", b"000000000e")
+_LONG_EXPONENT = re.compile(b"0e000")  # several times faster than `in`, as it looks for the first byte
 
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
@@ -167,8 +168,8 @@ def has_infinite_number(json: bytes) -> bool:
     The exact answer builds objects, so a cheap necessary sign is looked for first: an exponent of three
     digits, or so many digits that an exponent of two is enough (the largest double has 309 before its point).
     """
-    shape = json.translate(_DIGITS_TO_ZERO)
-    if b"0e000" not in shape and b"0e+000" not in shape and b"0" * (309 - 99) not in shape:
+    shape = json.translate(_DIGITS_TO_ZERO, b"+")
+    if _LONG_EXPONENT.search(shape) is None and b"0" * (309 - 99) not in shape:
         return False
     try:
         value = msgspec.json.decode(json)
