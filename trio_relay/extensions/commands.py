@@ -185,9 +185,16 @@ class _Commands:
         self._say(f"allowed:   {', '.join(policy.allowed) or 'nobody'}")
         self._say(f"denied:    {', '.join(policy.denied) or 'nobody'}")
         self._say(f"pending:   {len(self._store.pending())}")
-        waiting = "no relay is running" if self._link is None else str(len(self._link.reviews()))
-        self._say(f"reviews:   {waiting}")
+        self._say(f"reviews:   {self._waiting()}")
         return 0 if problem is None else 1
+
+    def _waiting(self) -> str:
+        if self._link is None:
+            return "no relay is running"
+        try:
+            return str(len(self._link.reviews()))
+        except RelayError as error:
+            return str(error)
 
     def _switch(self, name: str, on: bool) -> int:
         policy = self._store.change(lambda policy: msgspec.structs.replace(policy, **{name: on}))

@@ -13,7 +13,7 @@ import trio
 from msgspec import Raw
 
 from trio_relay.config import RelayConfig
-from trio_relay.core.backend import SourceView, Target, is_untargeted
+from trio_relay.core.backend import Change, SourceView, Target, ToolView, is_untargeted
 from trio_relay.core.pending import OnProgress, PendingCalls
 from trio_relay.core.registry import Registry, Source
 from trio_relay.core.results import CallResult
@@ -65,6 +65,7 @@ class Hub(Followed):
         self.pending = PendingCalls()
         self._heartbeat = heartbeat
         self.extending = extending
+        self._reserved: frozenset[str] = frozenset()
         self._instance_id = str(uuid4())
         self._tabs: dict[str, Tab] = {}
 
@@ -145,6 +146,29 @@ class Hub(Followed):
         self._tabs.pop(tab.source_id, None)
 
     # -- ToolBackend
+
+    def tools(self) -> Iterator[ToolView]:
+        self._reserve()
+        return super().tools()
+
+    def listing(self) -> list[bytes]:
+        self._reserve()
+        return super().listing()
+
+    def change(self) -> Change:
+        self._reserve()
+        return super().change()
+
+    def _reserve(self) -> None:
+        """Take the names of provider tools from tabs before anybody can see a name twice.
+
+        Names, not changes, are looked at: a provider in an error state may come under another namespace, and lists
+        nothing then.
+        """
+        names = self.providers.names()
+        if names != self._reserved:
+            self._reserved = names
+            self.registry.reserve(names)
 
     async def wait_rows(self, seen: int) -> None:
         """Return as soon as anything has changed that another relay would list, since `registry.rows` was `seen`."""
@@ -260,14 +284,11 @@ class Hub(Followed):
 
     async def follow_providers(self) -> None:
         """Keep names of provider tools from tabs, and tell of their changes as of those of tabs."""
-        providers, seen = self.providers, None
+        providers = self.providers
         while True:
-            now = providers.change()
-            if now != seen:
-                seen = now
-                self.registry.reserve(providers.names())
+            seen, rows = providers.change(), providers.rows_seen
+            self._reserve()
             self.registry.rows += 1
-            rows = providers.rows_seen
             self.bell.ring()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_then_cancel, providers.wait_change, seen, nursery.cancel_scope)
