@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import trio
 from msgspec import Raw
@@ -164,6 +165,10 @@ class Extending(Extends):
     def owns_no_longer(self) -> None:
         self.tabs = None
 
+    @property
+    def owning(self) -> bool:
+        return self.tabs is not None
+
     async def administer(self, token: str, ask: str, args: bytes) -> bytes:
         self.asked.append((token, ask, args))
         if token != "right":
@@ -176,7 +181,7 @@ async def _nothing(tunnel: Tunnel) -> None:
 
 
 @asynccontextmanager
-async def providing(*names: str, **config: int) -> AsyncIterator[tuple[Hub, FakeProviders]]:
+async def providing(*names: str, **config: Any) -> AsyncIterator[tuple[Hub, FakeProviders]]:
     """A hub with a provider that offers these tools."""
     fake = FakeProviders(*names)
     async with open_hub(RelayConfig(port=0, **config), extending=Extending(fake)) as hub:

@@ -1,4 +1,4 @@
-"""Tools of provider extensions beside those of tabs, in the relay that owns the browser: names, lists, calls, changes."""
+"""Tools of providers beside those of tabs, in the relay that owns the browser: names, lists, calls, changes."""
 
 from __future__ import annotations
 
