@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -61,7 +60,12 @@ class Shell:
 
     @asynccontextmanager
     async def relay(self, *options: str, port: int | None = None) -> AsyncIterator[RelayProcess]:
+        """A relay that commands can find by now (one that joins another, on `port`, is not found)."""
+        file = self.directory / ENTRY_FILE
+        before = file.read_bytes() if file.exists() else b""
         async with open_relay_process(*options, port=port, env={"HOME": str(self.home)}) as relay:
+            if options and port is None:
+                await eventually(lambda: file.exists() and file.read_bytes() != before)
             yield relay
 
     def entry(self, port: int, token: str = "t") -> None:
@@ -363,7 +367,7 @@ async def test_a_reader_that_goes_away_is_no_traceback(shell: Shell) -> None:
         done = await trio.run_process(
             [sys.executable, "-m", "trio_relay", "provider", "status"],
             stdout=write,
-            stderr=subprocess.PIPE,
+            capture_stderr=True,
             check=False,
             env=os.environ | {"HOME": str(shell.home)},
         )
