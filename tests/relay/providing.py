@@ -103,7 +103,7 @@ class FakeProviders:
         return self._rows
 
     def change(self) -> Change:
-        return Change(hash(tuple(self._tools.values())) if self._tools else 0, 0)
+        return Change(hash(b",".join(self._tools.values())), 0)
 
     async def wait_change(self, seen: Change) -> Change:
         while self.change() == seen:

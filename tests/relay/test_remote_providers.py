@@ -61,6 +61,7 @@ async def test_they_are_listed_as_the_server_lists_them_byte_for_byte() -> None:
         async with open_remote(hub.port) as remote:
             assert catalogue(remote) == catalogue(hub)
             assert remote.listing() == hub.listing()
+            assert remote.change() == hub.change(), "a client sees no difference between the roles"
             assert remote.provider_rows() == hub.provider_rows() == [row(count=2)]
             assert [source.tool_count for source in remote.sources()] == [2]
             assert {tool.name: tool.source_ids for tool in remote.tools()}["notes_read"] == ()

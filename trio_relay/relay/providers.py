@@ -29,6 +29,7 @@ class MirroredProviders:
         self._rows = list(rows)
         self._tools = tools or {}
         self._call = call
+        self._change = Change(hash(b",".join(self._tools.values())), 0)  # the fingerprint that the other relay has
         self.rows_seen = 0
 
     def names(self) -> frozenset[str]:
@@ -45,7 +46,7 @@ class MirroredProviders:
         return self._rows
 
     def change(self) -> Change:
-        return Change(hash(tuple(self._tools.items())) if self._tools else 0, 0)
+        return self._change
 
     async def wait_change(self, seen: Change) -> Change:
         if self.change() == seen:
