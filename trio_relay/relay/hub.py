@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -28,6 +29,7 @@ from trio_relay.relay.changes import Bell, Followed
 from trio_relay.relay.exchange import Exchange, Way, check_arguments
 from trio_relay.relay.extending import Extending
 from trio_relay.relay.peers import PeerClient
+from trio_relay.relay.providers import HandedOver, then_cancel
 from trio_relay.relay.tab import Tab
 from trio_relay.relay.urls import origin_of
 from trio_relay.wire import browser, ports
@@ -52,13 +54,17 @@ class Hub(Followed):
         config: RelayConfig,
         port: int,
         heartbeat: Heartbeat,
-        kept: Registry | None,
+        kept: Followed | None,
         grace_until: float,
         extending: Extending | None = None,
     ) -> None:
         self.config = config
         self.port = port
-        super().__init__(Registry() if kept is None else kept, None if extending is None else extending.providers)
+        super().__init__(
+            Registry() if kept is None else kept.registry, None if extending is None else extending.providers
+        )
+        self._handed_over = None if kept is None else HandedOver(self.providers, kept.providers)
+        self.providers = self._handed_over or self.providers
         self.registry.keep_all()
         self._grace_until = grace_until
         self._call_ended = Bell()
@@ -291,8 +297,8 @@ class Hub(Followed):
             self.registry.rows += 1
             self.bell.ring()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_then_cancel, providers.wait_change, seen, nursery.cancel_scope)
-                nursery.start_soon(_then_cancel, providers.wait_rows, rows, nursery.cancel_scope)
+                nursery.start_soon(then_cancel, partial(providers.wait_change, seen), nursery.cancel_scope)
+                nursery.start_soon(then_cancel, partial(providers.wait_rows, rows), nursery.cancel_scope)
 
     async def end_grace(self) -> None:
         """Forget what did not come back in time."""
@@ -300,12 +306,9 @@ class Hub(Followed):
         lost = self.registry.drop_kept()
         if lost:
             logger.info("%d tabs of the earlier relay did not come back", lost)
+        if self._handed_over is not None:
+            self._handed_over.drop()
         self.bell.ring()
-
-
-async def _then_cancel(wait: Callable[[Any], Awaitable[object]], seen: object, scope: trio.CancelScope) -> None:
-    await wait(seen)
-    scope.cancel()
 
 
 class TabTools(Followed):
@@ -351,14 +354,14 @@ async def serve_hub(
     listeners: list[trio.SocketListener],
     config: RelayConfig,
     heartbeat: Heartbeat | None = None,
-    kept: Registry | None = None,
+    kept: Followed | None = None,
     grace_until: float = 0,
     extending: Extending | None = None,
 ) -> AsyncIterator[Hub]:
     """Serve browsers on bound listeners until the block is left; every socket is then closed with 1001.
 
     Args:
-        kept: Sources of an earlier relay server, expected back until the trio time `grace_until`.
+        kept: What an earlier relay server listed, expected back until the trio time `grace_until`.
         extending: What is done with browsers that carry ports of extensions; without it they are told that there is
             nothing here for them.
     """
