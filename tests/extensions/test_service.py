@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 import trio_relay
 from tests.extensions.playing import Browser, Host, notes, open_browser
@@ -390,11 +391,16 @@ async def test_after_a_promotion_the_new_owner_serves_and_is_found(tmp_path: Pat
             await eventually(lambda: len(names(cluster)) == 2)
             with pytest.raises(RelayError):
                 await extensions.administer(old_token, "providers", b"null")
-        await member.leave()
+            await member.leave()
         await eventually(lambda: cluster.roles.role is Role.SERVER)
         assert token_of(tmp_path) != old_token
+        nursery.start_soon(text, cluster, "notes_read")  # waits for a browser
+        await trio.testing.wait_all_tasks_blocked()
+        before = cluster.change()
         async with open_browser(config.port, {NOTES: notes()}) as browser:
-            await eventually(lambda: len(names(cluster)) == 2)
+            await eventually(lambda: browser.called)
+            assert names(cluster) == ["notes_read", "notes_write"]
+            assert cluster.change() == before, "a client need not list again"
             await cluster.call("notes_read", EMPTY)
             host = await browser.host(HOST)
             await host.initialize()
