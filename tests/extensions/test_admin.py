@@ -21,6 +21,7 @@ from tests.extensions.setting import eventually, probe_message
 from tests.helpers import RelayProcess, free_port, open_relay_process, open_tab
 from tests.hubs import offer
 from tests.relay.ends import plain_tools, serve_by_hand, silent_listener, talker
+from trio_relay.cli import main
 from trio_relay.config import OWN_EXTENSION
 from trio_relay.core.backend import ProviderView
 from trio_relay.extensions.service import ENTRY_FILE, Entry
@@ -380,3 +381,37 @@ async def test_our_own_extension_can_be_a_provider_like_any_other(shell: Shell) 
     """Ids are judged by their shape only; what a browser makes of it is its business."""
     async with shell.relay("--provider", OWN_EXTENSION):
         assert (await shell.rows())[0].extension_id == OWN_EXTENSION
+
+
+# -- no home
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["provider", "status"], 2, "home directory"),
+        (["providers"], 1, "No relay is running"),
+        (["--provider", NOTES], 2, "home directory"),
+        (["--serve-extensions"], 2, "home directory"),
+    ],
+    ids=str,
+)
+def test_without_a_home_there_is_nothing_to_find_and_nowhere_to_keep_a_policy(
+    words: list[str], code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == code
+    shown = capsys.readouterr()
+    assert said in shown.out + shown.err
+    assert (shown.out + shown.err).count("\n") == 1
+
+
+async def test_without_the_variable_the_home_of_the_account_counts(shell: Shell) -> None:
+    code = "import os; os.environ.pop('HOME'); from trio_relay.cli import _webmcp_folder; print(_webmcp_folder())"
+    done = await trio.run_process([sys.executable, "-c", code], capture_stdout=True)
+    assert done.stdout.decode().strip().endswith(".webmcp")
