@@ -104,7 +104,15 @@ def test_the_libraries_are_really_used_where_they_may_be() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["trio_relay.program", "trio_relay.cli", "trio_relay.relay.hub", "trio_relay.extensions.host"]
+    "module",
+    [
+        "trio_relay.program",
+        "trio_relay.cli",
+        "trio_relay.relay.hub",
+        "trio_relay.extensions.host",
+        "trio_relay.extensions.service",
+        "trio_relay.extensions.commands",
+    ],
 )
 def test_a_quick_start_does_not_import_the_sdk(module: str) -> None:
     """The SDK takes half a second to import; tabs are served meanwhile."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import signal
@@ -142,7 +143,7 @@ def _read_extensions(args: argparse.Namespace) -> tuple[ExtensionSettings, Path]
             raise ConfigError("--provider and --serve-extensions need a home directory (HOME)")
         return None
     providers = tuple(map(require_extension_id, args.provider or ()))
-    if (home / "trio-relay.toml").exists():
+    if os.path.exists(home / "trio-relay.toml"):
         from trio_relay.extensions.config_file import read_settings
 
         providers += read_settings(home / "trio-relay.toml").providers
@@ -275,7 +276,7 @@ def _providers(words: Sequence[str]) -> NoReturn:
 
     folder = _webmcp_folder()
     try:
-        parser.exit(show_providers(None if folder is None else folder / "provider", as_json=args.json))
+        _answer(parser, lambda: show_providers(None if folder is None else folder / "provider", as_json=args.json))
     except RelayError as error:
         parser.exit(1, f"trio-relay: {error}\n")
 
@@ -293,9 +294,21 @@ def _provider(words: Sequence[str]) -> NoReturn:
     if folder is None:
         parser.error("there is no home directory (HOME), where the policy is kept")
     try:
-        parser.exit(commands.run_in(folder / "provider", words, parser))
+        _answer(parser, lambda: commands.run_in(folder / "provider", words, parser))
     except ConfigError as error:
         parser.error(str(error))
+
+
+def _answer(parser: argparse.ArgumentParser, run: Callable[[], int]) -> NoReturn:
+    """Leave with the exit code of a command that writes to stdout."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of strangers, on any terminal
+    try:
+        code = run()
+        sys.stdout.flush()
+    except OSError:  # nobody reads it
+        os._exit(1)
+    parser.exit(code)
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], NoReturn]] = {

@@ -19,7 +19,7 @@ import msgspec
 from trio_relay.core.extension_id import require_extension_id
 from trio_relay.core.policy import PendingCaller, Policy, Standing, standing_of
 from trio_relay.core.text import tidy
-from trio_relay.errors import RelayError
+from trio_relay.errors import ConfigError, RelayError
 from trio_relay.extensions.admin import find_relay
 from trio_relay.extensions.audit import AuditLog, read_audit
 from trio_relay.extensions.gate import WaitingReview
@@ -99,6 +99,9 @@ def run(
     Returns:
         The exit code: 0; or 1 when it could not be done, and then the answer says why. Words that make no command
         leave as argparse does.
+
+    Raises:
+        ConfigError: something is no extension id.
     """
     parser = build_parser(parser)
     args = parser.parse_args(argv)
@@ -107,6 +110,8 @@ def run(
     say = _Sayer(out or sys.stdout)
     try:
         return _Commands(store, audit, link, say).run(args)
+    except ConfigError:
+        raise
     except RelayError as error:
         say(str(error))
     except OSError as error:
@@ -185,9 +190,16 @@ class _Commands:
         self._say(f"allowed:   {', '.join(policy.allowed) or 'nobody'}")
         self._say(f"denied:    {', '.join(policy.denied) or 'nobody'}")
         self._say(f"pending:   {len(self._store.pending())}")
-        waiting = "no relay is running" if self._link is None else str(len(self._link.reviews()))
-        self._say(f"reviews:   {waiting}")
+        self._say(f"reviews:   {self._waiting()}")
         return 0 if problem is None else 1
+
+    def _waiting(self) -> str:
+        if self._link is None:
+            return "no relay is running"
+        try:
+            return str(len(self._link.reviews()))
+        except RelayError as error:
+            return str(error)
 
     def _switch(self, name: str, on: bool) -> int:
         policy = self._store.change(lambda policy: msgspec.structs.replace(policy, **{name: on}))

@@ -30,6 +30,7 @@ from trio_relay.extensions.files import write_private
 from trio_relay.extensions.host import Providers
 from trio_relay.extensions.provider import Caller, Provider, Served
 from trio_relay.extensions.store import ProviderStore
+from trio_relay.links.socket import single_errors
 from trio_relay.links.tunnel import Tunnel
 from trio_relay.wire.codec import encode
 from trio_relay.wire.probe import PORT_NAME, Service
@@ -143,7 +144,7 @@ class Extensions:
             await trio.sleep_forever()
 
     async def administer(self, token: str, ask: str, args: bytes) -> bytes:
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
+        if not hmac.compare_digest(token.encode(errors="surrogatepass"), self._token.encode()):
             raise NotSent("The relay does not know you: the command must run as the person who runs the relay.")
         match ask:
             case "providers":
@@ -214,9 +215,10 @@ async def open_extensions(
         ConfigError: on entry, for an id or a namespace that cannot be used.
     """
     extensions = Extensions(settings, directory, config, tools)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(extensions.providers.run)
-        try:
-            yield extensions
-        finally:
-            nursery.cancel_scope.cancel()
+    with single_errors():  # such as those of `open_cluster` inside the block
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(extensions.providers.run)
+            try:
+                yield extensions
+            finally:
+                nursery.cancel_scope.cancel()

@@ -104,7 +104,7 @@ class Cluster:
                 async with self._cache.turn(takeover=started):
                     found = await self._attach_or_bind(stack)
                     if isinstance(found, list):
-                        kept = self._between.registry if trio.current_time() < self._grace_until else None
+                        kept = self._between if trio.current_time() < self._grace_until else None
                         hub = await stack.enter_async_context(
                             serve_hub(found, self.config, self._heartbeat, kept, self._grace_until, self._extending)
                         )

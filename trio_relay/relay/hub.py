@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +14,7 @@ import trio
 from msgspec import Raw
 
 from trio_relay.config import RelayConfig
-from trio_relay.core.backend import SourceView, Target, is_untargeted
+from trio_relay.core.backend import Change, SourceView, Target, ToolView, is_untargeted
 from trio_relay.core.pending import OnProgress, PendingCalls
 from trio_relay.core.registry import Registry, Source
 from trio_relay.core.results import CallResult
@@ -28,6 +29,7 @@ from trio_relay.relay.changes import Bell, Followed
 from trio_relay.relay.exchange import Exchange, Way, check_arguments
 from trio_relay.relay.extending import Extending
 from trio_relay.relay.peers import PeerClient
+from trio_relay.relay.providers import HandedOver, then_cancel
 from trio_relay.relay.tab import Tab
 from trio_relay.relay.urls import origin_of
 from trio_relay.wire import browser, ports
@@ -52,19 +54,24 @@ class Hub(Followed):
         config: RelayConfig,
         port: int,
         heartbeat: Heartbeat,
-        kept: Registry | None,
+        kept: Followed | None,
         grace_until: float,
         extending: Extending | None = None,
     ) -> None:
         self.config = config
         self.port = port
-        super().__init__(Registry() if kept is None else kept, None if extending is None else extending.providers)
+        super().__init__(
+            Registry() if kept is None else kept.registry, None if extending is None else extending.providers
+        )
+        self._handed_over = None if kept is None else HandedOver(self.providers, kept.providers)
+        self.providers = self._handed_over or self.providers
         self.registry.keep_all()
         self._grace_until = grace_until
         self._call_ended = Bell()
         self.pending = PendingCalls()
         self._heartbeat = heartbeat
         self.extending = extending
+        self._reserved: frozenset[str] = frozenset()
         self._instance_id = str(uuid4())
         self._tabs: dict[str, Tab] = {}
 
@@ -145,6 +152,29 @@ class Hub(Followed):
         self._tabs.pop(tab.source_id, None)
 
     # -- ToolBackend
+
+    def tools(self) -> Iterator[ToolView]:
+        self._reserve()
+        return super().tools()
+
+    def listing(self) -> list[bytes]:
+        self._reserve()
+        return super().listing()
+
+    def change(self) -> Change:
+        self._reserve()
+        return super().change()
+
+    def _reserve(self) -> None:
+        """Take the names of provider tools from tabs before anybody can see a name twice.
+
+        Names, not changes, are looked at: a provider in an error state may come under another namespace, and lists
+        nothing then.
+        """
+        names = self.providers.names()
+        if names != self._reserved:
+            self._reserved = names
+            self.registry.reserve(names)
 
     async def wait_rows(self, seen: int) -> None:
         """Return as soon as anything has changed that another relay would list, since `registry.rows` was `seen`."""
@@ -260,18 +290,15 @@ class Hub(Followed):
 
     async def follow_providers(self) -> None:
         """Keep names of provider tools from tabs, and tell of their changes as of those of tabs."""
-        providers, seen = self.providers, None
+        providers = self.providers
         while True:
-            now = providers.change()
-            if now != seen:
-                seen = now
-                self.registry.reserve(providers.names())
+            seen, rows = providers.change(), providers.rows_seen
+            self._reserve()
             self.registry.rows += 1
-            rows = providers.rows_seen
             self.bell.ring()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_then_cancel, providers.wait_change, seen, nursery.cancel_scope)
-                nursery.start_soon(_then_cancel, providers.wait_rows, rows, nursery.cancel_scope)
+                nursery.start_soon(then_cancel, partial(providers.wait_change, seen), nursery.cancel_scope)
+                nursery.start_soon(then_cancel, partial(providers.wait_rows, rows), nursery.cancel_scope)
 
     async def end_grace(self) -> None:
         """Forget what did not come back in time."""
@@ -279,12 +306,9 @@ class Hub(Followed):
         lost = self.registry.drop_kept()
         if lost:
             logger.info("%d tabs of the earlier relay did not come back", lost)
+        if self._handed_over is not None:
+            self._handed_over.drop()
         self.bell.ring()
-
-
-async def _then_cancel(wait: Callable[[Any], Awaitable[object]], seen: object, scope: trio.CancelScope) -> None:
-    await wait(seen)
-    scope.cancel()
 
 
 class TabTools(Followed):
@@ -330,14 +354,14 @@ async def serve_hub(
     listeners: list[trio.SocketListener],
     config: RelayConfig,
     heartbeat: Heartbeat | None = None,
-    kept: Registry | None = None,
+    kept: Followed | None = None,
     grace_until: float = 0,
     extending: Extending | None = None,
 ) -> AsyncIterator[Hub]:
     """Serve browsers on bound listeners until the block is left; every socket is then closed with 1001.
 
     Args:
-        kept: Sources of an earlier relay server, expected back until the trio time `grace_until`.
+        kept: What an earlier relay server listed, expected back until the trio time `grace_until`.
         extending: What is done with browsers that carry ports of extensions; without it they are told that there is
             nothing here for them.
     """

@@ -173,11 +173,10 @@ class PeerClient:
 
     def _tools(self, kind: str) -> bytes:
         """The catalogue; beyond the limit of a frame the least recently seen sources are left out."""
+        listing = self._hub.listing()
         sources, originals = self._hub.registry.owners()
         rows: list[SourceView] = self._hub.sources()
-        frame = peer.tools_frame(
-            kind, self._hub.listing(), encode(rows), sources, originals, self._accepted, self._providers()
-        )
+        frame = peer.tools_frame(kind, listing, encode(rows), sources, originals, self._accepted, self._providers())
         if len(frame) <= self._longest_list:
             return frame
         return self._shortened(kind, rows)
@@ -192,7 +191,14 @@ class PeerClient:
             entry = (tool.name, tool.original_name, tool.definition)
             for source_id in tool.source_ids[:1]:
                 by_source.setdefault(source_id, []).append(entry)
-        size, kept = sum(len(text) + 200 for text in self._hub.providers.listing()), []
+        provided, providers = self._hub.providers.listing(), self._providers()
+        size, kept = sum(map(len, provided)), list[SourceView]()
+        if providers is not None:
+            size += len(providers[0]) + sum(len(name) + 3 for name in providers[1])
+        if size > self._longest_list:
+            logger.warning("the tools of providers are too large for another relay: they are left out")
+            provided, size = [], 0
+            providers = None if providers is None else (providers[0], [])
         for row in sorted(rows, key=lambda row: -row.last_seen_at):
             mine = by_source.get(row.source_id, [])
             size += len(encode(row)) + sum(len(text) + 2 * len(name) + len(own) + 100 for name, own, text in mine)
@@ -207,10 +213,10 @@ class PeerClient:
         entries = [(row.source_id, entry) for row in kept for entry in by_source.get(row.source_id, [])]
         return peer.tools_frame(
             kind,
-            [*self._hub.providers.listing(), *(text for _, (_, _, text) in entries)],
+            [*provided, *(text for _, (_, _, text) in entries)],
             encode(kept),
             {name: (source_id,) for source_id, (name, _, _) in entries},
             {name: own for _, (name, own, _) in entries},
             self._accepted,
-            self._providers(),
+            providers,
         )

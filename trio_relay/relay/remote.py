@@ -110,7 +110,10 @@ class Remote(Followed):
         by_source: dict[str, dict[str, ToolDef]] = {source_id: {} for source_id in rows}
         titles = {source_id: source_prefix(row.tab_id, row.title) for source_id, row in rows.items()}
         provided, unlisted = _provided(snapshot), dict(tools)
-        definitions = {name: text for name, text in self._texts(snapshot.tools) if name in provided[1]}
+        definitions: dict[str, bytes] = {}
+        for name, text in self._texts(snapshot.tools):
+            if name in provided[1]:
+                definitions.setdefault(name, text)
         for name in definitions:
             del unlisted[name]
         for public, tool in unlisted.items():

@@ -110,7 +110,7 @@ class Progress(Struct, tag_field="type", tag="relay/progress", frozen=True):
     message: Maybe = UNSET
 
 
-class AdminResult(Struct, tag_field="type", tag="relay/admin-result", frozen=True):
+class AdminResult(Struct, tag_field="type", tag="relay/admin-result", frozen=True, omit_defaults=True):
     requestId: str
     result: Maybe = UNSET
     error: str | None = None
