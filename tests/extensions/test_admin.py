@@ -61,6 +61,7 @@ class Shell:
         file = self.directory / ENTRY_FILE
         before = file.read_bytes() if file.exists() else b""
         async with open_relay_process(*options, port=port, env={"HOME": str(self.home)}) as relay:
+            relay.patience = 30.0  # several programs are started, and each imports the SDK
             if options and port is None:
                 await eventually(lambda: file.exists() and file.read_bytes() != before)
             yield relay
