@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 import trio
-import trio.testing
 from msgspec import Raw
 
 from tests.helpers import open_tab
 from tests.hubs import offer
 from tests.relay.ends import (
     EMPTY,
-    became,
     error_of,
     eventually,
-    free_range,
-    grace,
     names,
     open_peer,
     open_remote,
     plain_tools,
-    record,
     serve_by_hand,
     shown,
     text,
     text_of,
 )
-from tests.relay.providing import Extending, FakeProviders, admin, definition, providing, row
+from tests.relay.providing import definition, providing, row
 from tests.relay.test_hub_providers import open_client
-from tests.relay.test_promotion import Member
 from trio_relay.config import RelayConfig
-from trio_relay.core.backend import Change, Target, ToolBackend
+from trio_relay.core.backend import Target, ToolBackend
 from trio_relay.core.pending import Progress
-from trio_relay.core.roles import Role
-from trio_relay.errors import InvalidArguments, NotSent, SourceNotFound, ToolNotFound
-from trio_relay.relay.cluster import Cluster, open_cluster
+from trio_relay.errors import InvalidArguments, SourceNotFound, ToolNotFound
 from trio_relay.relay.hub import open_hub
-from trio_relay.relay.providers import HandedOver
-from trio_relay.relay.remote import Remote
 from trio_relay.wire.codec import encode
 
 
@@ -312,159 +301,3 @@ async def test_a_name_that_the_server_gives_to_a_provider_and_to_a_tab_is_the_pr
         async with trio.open_nursery() as nursery:
             nursery.start_soon(text, remote, "page")
             await server.answer(await server.frame("relay/invoke"), "x")
-
-
-# -- commands of a person
-
-
-async def test_a_command_is_answered_by_who_does_something_with_extensions() -> None:
-    extending = Extending(FakeProviders())
-    async with open_hub(RelayConfig(port=0), extending=extending) as hub, open_peer(hub.port) as peer:
-        answer = await admin(peer, ask="providers", args={"a": [1]})
-        assert answer == {"type": "relay/admin-result", "requestId": "1", "result": {"all": "right"}}
-        answer = await admin(peer, token="wrong", requestId="é")
-        assert answer == {"type": "relay/admin-result", "requestId": "é", "error": "not you"}
-        assert extending.asked == [("right", "providers", b'{"a": [1]}'), ("wrong", "x", b"null")]
-
-
-async def test_a_command_to_a_relay_that_does_nothing_with_extensions_says_how_to_start_it() -> None:
-    async with open_hub(RelayConfig(port=0)) as hub, open_peer(hub.port) as peer:
-        answer = await admin(peer)
-        assert "--serve-extensions" in str(answer["error"])
-        assert "result" not in answer
-
-
-@pytest.mark.parametrize("members", [{"token": 7}, {"ask": None}, {"requestId": None}], ids=str)
-async def test_a_command_that_cannot_be_read_is_not_answered_and_costs_nothing(members: dict[str, object]) -> None:
-    extending = Extending(FakeProviders())
-    async with open_hub(RelayConfig(port=0), extending=extending) as hub, open_peer(hub.port) as peer:
-        await peer.send({"type": "relay/admin", "requestId": "1", "token": "right", "ask": "x"} | members)
-        assert (await admin(peer, requestId="2"))["requestId"] == "2"
-        assert len(extending.asked) == 1
-
-
-async def test_a_client_drops_answers_to_commands_it_never_gave() -> None:
-    async with serve_by_hand(tools=provided("notes_read")) as server, open_remote(server.port) as remote:
-        await server.send({"type": "relay/admin-result", "requestId": "1", "result": {}})
-        await server.send(provided(type="relay/tools-changed"))
-        await shown(remote, "page")
-
-
-# -- taking over
-
-
-async def test_after_a_takeover_the_new_owner_serves_its_own_providers(nursery: trio.Nursery) -> None:
-    config = RelayConfig(port=free_range(1)[0], fixed_port=True)
-    first, second = Extending(FakeProviders("notes_read")), Extending(FakeProviders("notes_read"))
-
-    async def owner(*, task_status: trio.TaskStatus[Member]) -> None:
-        async with open_cluster(config, extending=first) as cluster:
-            member = Member(cluster)
-            task_status.started(member)
-            await member._leave.wait()
-        member._left.set()
-
-    member: Member = await nursery.start(owner)
-    async with open_cluster(config, extending=second) as cluster:
-        assert cluster.roles.role is Role.CLIENT
-        assert isinstance(cluster._backend, Remote)
-        assert [first.owning, second.owning] == [True, False]
-        await text(cluster, "notes_read")
-        assert (len(first.fake.calls), len(second.fake.calls)) == (1, 0)
-        await member.leave()
-        assert names(cluster) == ["notes_read"], "they stay listed meanwhile"
-        assert cluster.provider_rows() == [row(count=1)]
-        with trio.fail_after(5):
-            await text(cluster, "notes_read")  # waits for the new owner
-        await became(cluster, Role.SERVER)
-        assert (len(first.fake.calls), len(second.fake.calls)) == (1, 1)
-        assert [first.owning, second.owning] == [False, True]
-        cluster.asked()
-        assert second.fake.times_asked == 1
-
-
-@asynccontextmanager
-async def taken_over(
-    monkeypatch: pytest.MonkeyPatch, own: FakeProviders, seconds: float = 5.0
-) -> AsyncIterator[tuple[Cluster, list[Change]]]:
-    """A relay that has just taken over from one that listed `notes_read`, with the changes its client has seen."""
-    grace(monkeypatch, seconds)
-    config = RelayConfig(port=free_range(1)[0], fixed_port=True)
-    before = FakeProviders("notes_read")
-    async with trio.open_nursery() as nursery:
-        leave, changes = trio.Event(), list[Change]()
-
-        async def owner(*, task_status: trio.TaskStatus[None]) -> None:
-            async with open_cluster(config, extending=Extending(before)):
-                task_status.started()
-                await leave.wait()
-
-        await nursery.start(owner)
-        async with open_cluster(config, extending=Extending(own)) as cluster:
-            assert names(cluster) == ["notes_read"]
-            nursery.start_soon(record, cluster, changes)
-            leave.set()
-            await became(cluster, Role.SERVER)
-            yield cluster, changes
-        nursery.cancel_scope.cancel()
-
-
-async def test_tools_stay_listed_until_the_provider_is_back_and_a_call_waits_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    own = FakeProviders()
-    own.show(row("error"))
-    async with taken_over(monkeypatch, own) as (cluster, changes), open_tab(cluster.info()["port"]) as tab:
-        assert names(cluster) == ["notes_read"]
-        await offer(tab, "t1", "notes_read")
-        assert names(cluster) == ["notes_read", "notes_read_2"], "no page takes the name meanwhile"
-        await tab.offer()
-        await shown(cluster, "notes_read")
-        await eventually(lambda: changes and changes[-1] == cluster.change())
-        changes.clear()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(text, cluster, "notes_read")
-            await trio.testing.wait_all_tasks_blocked()
-            assert own.calls == []
-            own.offer("notes_read")
-            with trio.fail_after(5):
-                while not own.calls:  # noqa: ASYNC110  (the call is on its way)
-                    await trio.sleep(0.002)
-        ((_, _, limit),) = own.calls
-        assert limit is not None
-        assert limit <= 65
-        assert changes == [], "a client need not list again"
-        own.offer("notes_write")
-        await shown(cluster, "notes_write")
-
-
-async def test_what_is_not_back_in_time_goes_and_its_calls_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = FakeProviders()
-    own.show(row("error"))
-    async with taken_over(monkeypatch, own, seconds=0.5) as (cluster, _):
-        with pytest.raises(ToolNotFound, match="provider Notes cannot be used"), trio.fail_after(5):
-            await text(cluster, "notes_read")
-        await shown(cluster)
-
-
-async def test_tools_of_providers_that_the_new_owner_does_not_have_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = FakeProviders()
-    own.show()
-    async with taken_over(monkeypatch, own) as (cluster, _):
-        await shown(cluster)
-        with pytest.raises(ToolNotFound):
-            await text(cluster, "notes_read")
-
-
-async def test_a_call_has_its_own_time_limit_while_it_waits_for_the_provider() -> None:
-    own, lost = FakeProviders(), FakeProviders("notes_read")
-    own.show(row("error"))
-    both = HandedOver(own, lost)
-    with pytest.raises(NotSent, match="has not come back"), trio.fail_after(5):
-        await both.call("notes_read", EMPTY, limit=0.05)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(both.wait_change, both.change())
-        await trio.testing.wait_all_tasks_blocked()
-        both.drop()
-    assert both.change() == own.change()
-    assert both.listing() == []
