@@ -1,10 +1,13 @@
-"""Extensions made for a test: plain JavaScript in a folder of its own, without any library."""
+"""Extensions made for a test: plain JavaScript in a folder of its own, or one of fixtures/ with the SDK in it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
+from tests.e2e import npm
 from tests.e2e.browser.setting import EXTENSION_ID, Browser, until
 from trio_relay.chromium.devtools import Page
 
@@ -24,6 +27,15 @@ chrome.runtime.onConnectExternal.addListener((port) => {
 """Answers probes, echoes on ports."""
 
 
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+@cache
+def bundled(name: str) -> str:
+    """One of the fixtures with the official SDK in it, as the script of a service worker."""
+    return npm.bundle(FIXTURES / f"{name}.js")
+
+
 class FixtureExtension:
     """One that is loaded."""
 
@@ -37,26 +49,46 @@ class FixtureExtension:
         await until(lambda: page.evaluate("globalThis.chrome?.runtime?.connect !== undefined"))
         return page
 
+    async def _worker(self) -> str | None:
+        workers = await self._browser.devtools.targets("service_worker")
+        return next((info["targetId"] for info in workers if self.id in info["url"]), None)
+
+    async def worker(self) -> Page:
+        """Its service worker, which runs. Chrome stops none that is attached to, unless it is killed."""
+        return await self._browser.devtools.attach(await until(self._worker))
+
+    async def detach(self, worker: Page) -> None:
+        await self._browser.devtools.command("Target.detachFromTarget", targetId=worker.target)
+
     async def kill_worker(self) -> None:
         """Stop its service worker, as Chrome does when it is idle."""
-        workers = await self._browser.devtools.targets("service_worker")
-        (target,) = [info["targetId"] for info in workers if self.id in info["url"]]
+        target = await until(self._worker)
         await self._browser.devtools.command("Target.closeTarget", targetId=target)
+        await until(lambda: self._is_gone(target))
+
+    async def _is_gone(self, target: str) -> bool:
+        return await self._worker() != target
+
+    async def uninstall(self) -> None:
+        await self._browser.devtools.command("Extensions.uninstall", id=self.id)
 
 
-async def load_fixture(browser: Browser, folder: Path, worker: str = ECHO_WORKER) -> FixtureExtension:
+async def load_fixture(
+    browser: Browser, folder: Path, worker: str = ECHO_WORKER, *permissions: str
+) -> FixtureExtension:
     """Write an extension with this service worker into a folder, and load it."""
-    _write(folder, worker)
+    _write(folder, worker, permissions)
     loaded = await browser.devtools.command("Extensions.loadUnpacked", path=str(folder))
     return FixtureExtension(browser, loaded["id"])
 
 
-def _write(folder: Path, worker: str) -> None:
+def _write(folder: Path, worker: str, permissions: Sequence[str]) -> None:
     folder.mkdir()
     manifest = {
         "manifest_version": 3,
         "name": folder.name,
         "version": "1",
+        "permissions": permissions,
         "background": {"service_worker": "worker.js"},
         "externally_connectable": {"ids": ["*"]},
     }
