@@ -14,7 +14,7 @@ import trio
 from tests.helpers import free_port, open_relay_process, open_tab
 from trio_relay import __version__
 from trio_relay.cli import build_parser, main, read_config
-from trio_relay.config import DEFAULT_ORIGINS, RelayConfig
+from trio_relay.config import DEFAULT_ORIGINS, OWN_EXTENSION, RelayConfig
 from trio_relay.errors import ConfigError
 
 LOGGING_LEVELS = ["debug", "info", "warning", "error"]
@@ -64,6 +64,8 @@ def test_without_options_the_defaults_hold() -> None:
         (["--invoke-timeout", "none"], "invoke_timeout", None),
         (["--max-payload", "1024"], "max_payload", 1024),
         (["--max-payload", "1073741824"], "max_payload", 1_073_741_824),
+        (["--bridge-extension", "p" * 32, "--bridge-extension", "a" * 32, "--bridge-extension", "p" * 32],
+         "bridge_extensions", (OWN_EXTENSION, "p" * 32, "a" * 32)),
     ],
 )  # fmt: skip
 def test_an_option_sets_its_value(argv: list[str], name: str, value: object) -> None:
@@ -84,6 +86,8 @@ BAD += [
 BAD += [(option, value, "1 to 200") for option in ("--label", "--workspace", "--relay-id")
         for value in ("", "  ", "x" * 201, "a\nb", "\x1b[31m")]  # fmt: skip
 BAD += [("--host", value, "") for value in ("", "a b", "a/b", "http://x", "a,b", "\n")]
+BAD += [("--bridge-extension", value, "32 letters")
+        for value in ("", "a" * 31, "a" * 33, "A" * 32, "a" * 32 + "\n", "q" * 32)]  # fmt: skip
 BAD += [("--log-level", value, "debug, info, warning, error") for value in ("", "loud", "DEBUG", "10")]
 BAD += [("--log-file", value, "") for value in ("/nonexistent/folder/file", "/")]
 
@@ -145,7 +149,7 @@ def test_version_and_help_go_to_stdout(module: bool) -> None:
     assert (version.returncode, version.stdout, version.stderr) == (0, f"trio-relay {__version__}\n", "")
     shown = run("--help", module=module)
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.startswith("usage: trio-relay [options] | trio-relay demo\n")
+    assert shown.stdout.startswith("usage: trio-relay [options] | trio-relay COMMAND\n")
 
 
 def test_help_names_every_option_and_fits_a_terminal() -> None:
@@ -155,8 +159,9 @@ def test_help_names_every_option_and_fits_a_terminal() -> None:
     assert len(lines) <= 23, f"{len(lines)} lines"
     assert max(map(len, lines)) <= 80
     options = (
-        "--host -H --port -p --widget-origin --allowed-origin --ws-origin --label --workspace --relay-id "
-        "--invoke-timeout --max-payload --log-level --log-file --version --help demo"
+        "--host -H --port -p --widget-origin --label --workspace --relay-id "
+        "--invoke-timeout --max-payload --bridge-extension --provider "
+        "--serve-extensions --serve-namespace --log-level --log-file --version --help demo"
     )
     for option in options.split():
         assert option in text

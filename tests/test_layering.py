@@ -103,7 +103,17 @@ def test_the_libraries_are_really_used_where_they_may_be() -> None:
     assert {("mcp", "surface"), ("trio_websocket", "links"), ("jsonschema_rs", "core"), ("trio", "relay")} <= used
 
 
-@pytest.mark.parametrize("module", ["trio_relay.program", "trio_relay.cli", "trio_relay.relay.hub"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "trio_relay.program",
+        "trio_relay.cli",
+        "trio_relay.relay.hub",
+        "trio_relay.extensions.host",
+        "trio_relay.extensions.service",
+        "trio_relay.extensions.commands",
+    ],
+)
 def test_a_quick_start_does_not_import_the_sdk(module: str) -> None:
     """The SDK takes half a second to import; tabs are served meanwhile."""
     code = f"import sys, {module}; print(sorted({{'mcp', 'mcp_types', 'pydantic'}} & set(sys.modules)))"

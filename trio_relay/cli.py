@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import signal
@@ -21,6 +22,7 @@ from trio_relay.config import (
     DEFAULT_MAX_PAYLOAD,
     DEFAULT_ORIGINS,
     DISCOVERY_PORTS,
+    OWN_EXTENSION,
     RelayConfig,
     parse_invoke_timeout,
     parse_max_payload,
@@ -28,10 +30,12 @@ from trio_relay.config import (
     parse_origins,
     parse_port,
 )
+from trio_relay.core.extension_id import require_extension_id
 from trio_relay.errors import ConfigError, RelayError
 from trio_relay.log import PatientHandler, set_up_logging
 
 if TYPE_CHECKING:
+    from trio_relay.extensions.service import ExtensionSettings
     from trio_relay.relay.ports import PortCache
 
 logger = logging.getLogger("trio_relay.cli")
@@ -56,10 +60,9 @@ class _Parser(argparse.ArgumentParser):
 def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="trio-relay",
-        usage="trio-relay [options] | trio-relay demo",
+        usage="trio-relay [options] | trio-relay COMMAND",
         description="MCP server on stdin and stdout for the WebMCP tools of open browser tabs.",
-        epilog="'trio-relay demo' shows it at work without a browser, with --browser in one; "
-        "'trio-relay extension' tells how to load the browser extension.",
+        epilog="Commands: demo, extension, providers, provider; each has its own --help.",
         allow_abbrev=False,
         formatter_class=partial(argparse.HelpFormatter, max_help_position=26, width=80),
     )
@@ -76,10 +79,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--widget-origin",
         action="append",
         metavar="LIST",
-        help=f"origins that may offer tools, comma-separated; '*' allows all (default: {','.join(DEFAULT_ORIGINS)})",
+        help=f"origins offering tools (default: {','.join(DEFAULT_ORIGINS)})",
     )
     for alias in ORIGIN_ALIASES:
-        add(alias, action="append", metavar="LIST", help="deprecated alias for --widget-origin")
+        add(alias, action="append", help=argparse.SUPPRESS)
     add("--label", metavar="NAME", help="name of this relay, shown by browsers")
     add("--workspace", metavar="NAME", help="name of your workspace, shown by browsers")
     add("--relay-id", metavar="ID", help="stable id of this relay, reported to browsers")
@@ -89,6 +92,15 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"ms a tool may take, or 'none' (default: {DEFAULT_INVOKE_TIMEOUT_MS})",
     )
     add("--max-payload", metavar="BYTES", help=f"largest WebSocket message in bytes (default: {DEFAULT_MAX_PAYLOAD})")
+    add(
+        "--bridge-extension",
+        action="append",
+        metavar="ID",
+        help="extension that may carry ports, besides our own",
+    )
+    add("--provider", action="append", metavar="ID", help="offer the tools of this provider extension too")
+    add("--serve-extensions", action="store_true", help="serve our tools to host extensions that you allow")
+    add("--serve-namespace", metavar="NAME", help="what hosts put before names (default: triorelay)")
     add("--log-level", default="info", metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (default: info)")
     add("--log-file", metavar="FILE", help="append the log lines to FILE too, not only stderr")
     add("--version", action="version", version=f"trio-relay {__version__}")
@@ -115,7 +127,39 @@ def read_config(args: argparse.Namespace) -> RelayConfig:
         values["invoke_timeout"] = parse_invoke_timeout(args.invoke_timeout)
     if args.max_payload is not None:
         values["max_payload"] = parse_max_payload(args.max_payload)
+    try:
+        bridges = tuple(require_extension_id(value) for value in args.bridge_extension or ())
+    except ConfigError as error:
+        raise ConfigError(f"--bridge-extension takes the id of an extension: {error}") from None
+    values["bridge_extensions"] = tuple(dict.fromkeys((OWN_EXTENSION, *bridges)))
     return RelayConfig(host=host, allowed_origins=origins or DEFAULT_ORIGINS, **values)
+
+
+def _read_extensions(args: argparse.Namespace) -> tuple[ExtensionSettings, Path] | None:
+    """What is done with other extensions, and where its files are. Raises `ConfigError`."""
+    home = _webmcp_folder()
+    if home is None:
+        if args.provider or args.serve_extensions:
+            raise ConfigError("--provider and --serve-extensions need a home directory (HOME)")
+        return None
+    providers = tuple(map(require_extension_id, args.provider or ()))
+    if os.path.exists(home / "trio-relay.toml"):
+        from trio_relay.extensions.config_file import read_settings
+
+        providers += read_settings(home / "trio-relay.toml").providers
+    if args.serve_namespace is not None and not args.serve_extensions:
+        raise ConfigError("--serve-namespace goes with --serve-extensions")
+    if not providers and not args.serve_extensions:
+        return None
+    from trio_relay.extensions.service import NAMESPACE, ExtensionSettings
+
+    settings = ExtensionSettings(
+        providers=tuple(dict.fromkeys(providers)),
+        serve=args.serve_extensions,
+        namespace=NAMESPACE if args.serve_namespace is None else args.serve_namespace,
+    )
+    settings.check()
+    return settings, home / "provider"
 
 
 def _warn_about(args: argparse.Namespace, config: RelayConfig) -> None:
@@ -150,12 +194,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         parser.error(
             f"{args.command!r} comes first, before its options; it takes none of the relay's"
             if known
-            else f"there is no command {args.command!r}, only 'demo' and 'extension'"
+            else f"there is no command {args.command!r}, only {', '.join(map(repr, COMMANDS))}"
         )
     try:
         if args.log_level not in LOG_LEVELS:
             raise ConfigError(f"--log-level takes one of {', '.join(LOG_LEVELS)}, not {args.log_level!r}")
         config = read_config(args)
+        extensions = _read_extensions(args)
         _require_stdout(parser, "start me from an MCP client")
         log = set_up_logging(args.log_level, args.log_file)
     except ConfigError as error:
@@ -166,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     from trio_relay.program import run_program
 
     try:
-        code = run_program(config, _port_cache(), on_leaving=_limit_leaving)
+        code = run_program(config, _port_cache(), on_leaving=_limit_leaving, extensions=extensions)
     except RelayError as error:
         logger.error("%s", error)
         code = 1
@@ -222,7 +267,56 @@ def _extension(words: Sequence[str]) -> NoReturn:
     parser.exit(0)
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], NoReturn]] = {"demo": _demo, "extension": _extension}
+def _providers(words: Sequence[str]) -> NoReturn:
+    parser = _command_parser("providers", "[--json]", "Shows the provider extensions of the running relay.")
+    parser.add_argument("--json", action="store_true", help="all there is to know, as JSON")
+    args = parser.parse_args(words)
+    _require_stdout(parser, "start me in a terminal")
+    from trio_relay.extensions.commands import show_providers
+
+    folder = _webmcp_folder()
+    try:
+        _answer(parser, lambda: show_providers(None if folder is None else folder / "provider", as_json=args.json))
+    except RelayError as error:
+        parser.exit(1, f"trio-relay: {error}\n")
+
+
+def _provider(words: Sequence[str]) -> NoReturn:
+    from trio_relay.extensions import commands
+
+    parser = _command_parser(
+        "provider",
+        commands.USAGE.removeprefix("trio-relay provider "),
+        "Who may call the tools that --serve-extensions serves, and what they did.",
+    )
+    _require_stdout(parser, "start me in a terminal")
+    folder = _webmcp_folder()
+    if folder is None:
+        parser.error("there is no home directory (HOME), where the policy is kept")
+    try:
+        _answer(parser, lambda: commands.run_in(folder / "provider", words, parser))
+    except ConfigError as error:
+        parser.error(str(error))
+
+
+def _answer(parser: argparse.ArgumentParser, run: Callable[[], int]) -> NoReturn:
+    """Leave with the exit code of a command that writes to stdout."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of strangers, on any terminal
+    try:
+        code = run()
+        sys.stdout.flush()
+    except OSError:  # nobody reads it
+        os._exit(1)
+    parser.exit(code)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], NoReturn]] = {
+    "demo": _demo,
+    "extension": _extension,
+    "providers": _providers,
+    "provider": _provider,
+}
 """The first word of a command line, and what takes the others. Without one of them it is the relay's."""
 
 
@@ -246,10 +340,16 @@ def _port_cache() -> PortCache:
     """The file in the home directory, or none where there is no home."""
     from trio_relay.relay.ports import PortCache
 
+    folder = _webmcp_folder()
+    return PortCache(None if folder is None else folder / "relay-port.json")
+
+
+def _webmcp_folder() -> Path | None:
+    """Where this and other relay programs keep their files; None where there is no home."""
     try:
-        return PortCache(Path.home() / ".webmcp" / "relay-port.json")
+        return Path.home() / ".webmcp"
     except RuntimeError:
-        return PortCache(None)
+        return None
 
 
 def _limit_leaving() -> None:

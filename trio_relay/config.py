@@ -26,6 +26,9 @@ DEFAULT_MAX_PAYLOAD = 10_000_000
 MIN_MAX_PAYLOAD = 1_024
 MAX_MAX_PAYLOAD = 1_073_741_824
 
+OWN_EXTENSION = "dfmjanjmbbmleoinmjfjkbplomkiniel"
+"""The id of our browser extension, which follows from the `key` of its manifest."""
+
 LOOPBACK_NAMES = frozenset({"localhost", "::1", "127.0.0.1"})
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\*|[^\s/?#@\\*,]+)\Z")
@@ -43,6 +46,8 @@ class RelayConfig:
         label, workspace, relay_id: Names reported to browsers during discovery.
         invoke_timeout: Seconds a tab has to answer a call; None waits for ever.
         max_payload: Largest WebSocket message accepted from a browser, in bytes.
+        bridge_extensions: Extension ids that may carry ports of other extensions; what they say of a sender is
+            believed.
     """
 
     host: str = DEFAULT_HOST
@@ -54,6 +59,7 @@ class RelayConfig:
     relay_id: str | None = None
     invoke_timeout: float | None = DEFAULT_INVOKE_TIMEOUT_MS / 1000
     max_payload: int = DEFAULT_MAX_PAYLOAD
+    bridge_extensions: tuple[str, ...] = (OWN_EXTENSION,)
 
     @property
     def is_loopback(self) -> bool:
@@ -62,6 +68,11 @@ class RelayConfig:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host.lower() in LOOPBACK_NAMES
+
+    def bridge_of(self, origin: str | None) -> str | None:
+        """The extension with this `Origin` header, if it may carry ports of others; else None."""
+        scheme, _, extension = (origin or "").partition("://")
+        return extension if scheme == "chrome-extension" and extension in self.bridge_extensions else None
 
 
 def parse_int(option: str, text: str, low: int, high: int) -> int:

@@ -9,19 +9,24 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from trio_relay.config import RelayConfig
 from trio_relay.errors import RelayError, innermost
 from trio_relay.relay.cluster import open_cluster
+from trio_relay.relay.extending import Extending
 from trio_relay.relay.ports import PortCache
 from trio_relay.surface.lines import LineWriter
 from trio_relay.surface.session import DRAIN_S, Session
 from trio_relay.surface.stdio import open_stream, take_over_stdio
+
+if TYPE_CHECKING:
+    from trio_relay.extensions.service import ExtensionSettings
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +41,19 @@ QUIET_SWITCH_S = 0.001
 within a few milliseconds instead of waiting for the import."""
 
 
-def run_program(config: RelayConfig, cache: PortCache, *, on_leaving: Callable[[], None]) -> int:
+def run_program(
+    config: RelayConfig,
+    cache: PortCache,
+    *,
+    on_leaving: Callable[[], None],
+    extensions: tuple[ExtensionSettings, Path] | None = None,
+) -> int:
     """Serve the MCP client on stdin and stdout until it leaves.
 
     Args:
         cache: Where the last port is remembered.
         on_leaving: Called once when the reason to leave is there; from then on time is limited.
+        extensions: What is done with other extensions, and the directory of its files; None for nothing.
 
     Returns:
         The exit code: 0.
@@ -56,7 +68,7 @@ def run_program(config: RelayConfig, cache: PortCache, *, on_leaving: Callable[[
         except OSError as error:
             raise RelayError(f"stdout cannot be used ({error.strerror}): start me from an MCP client") from None
         try:
-            trio.run(_serve, config, cache, stdin, stdout, on_leaving, strict_exception_groups=True)
+            trio.run(_serve, config, cache, stdin, stdout, on_leaving, extensions, strict_exception_groups=True)
         except* RelayError as group:
             raise innermost(group) from None
     return 0
@@ -90,19 +102,41 @@ class _Leaving:
 
 
 async def _serve(
-    config: RelayConfig, cache: PortCache, stdin: int, stdout: int, on_leaving: Callable[[], None]
+    config: RelayConfig,
+    cache: PortCache,
+    stdin: int,
+    stdout: int,
+    on_leaving: Callable[[], None],
+    extensions: tuple[ExtensionSettings, Path] | None,
 ) -> None:
     leaving = _Leaving(on_leaving)
     with leaving.starting:
-        await _serve_until_left(config, cache, stdin, stdout, leaving)
+        async with _open_extensions(config, extensions) as extending:
+            await _serve_until_left(config, cache, stdin, stdout, leaving, extending)
 
 
-async def _serve_until_left(config: RelayConfig, cache: PortCache, stdin: int, stdout: int, leaving: _Leaving) -> None:
+@asynccontextmanager
+async def _open_extensions(
+    config: RelayConfig, extensions: tuple[ExtensionSettings, Path] | None
+) -> AsyncIterator[Extending | None]:
+    if extensions is None:
+        yield None
+        return
+    from trio_relay.extensions.service import open_extensions
+    from trio_relay.surface.management import DEFINITIONS, Tools
+
+    async with open_extensions(*extensions, config, lambda backend: (Tools(backend), DEFINITIONS)) as opened:
+        yield opened
+
+
+async def _serve_until_left(
+    config: RelayConfig, cache: PortCache, stdin: int, stdout: int, leaving: _Leaving, extending: Extending | None
+) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(_watch_signals, leaving)
         nursery.start_soon(_watch_parent, leaving)
         nursery.start_soon(_watch_stdout, stdout, leaving)
-        async with open_cluster(config, cache) as cluster:
+        async with open_cluster(config, cache, extending=extending) as cluster:
             reader, out = open_stream(stdin), open_stream(stdout)
             # A descriptor that blocks must not be written to on this thread.
             writer = LineWriter(out, None if sys.platform == "win32" else stdout)

@@ -255,3 +255,29 @@ def test_names_depend_on_events_only_and_never_on_the_order_of_a_set(
     log: list[tuple[str, str, set[str]]], seed: int
 ) -> None:
     assert replay(log)._holders == replay(log, seed=seed)._holders
+
+
+def test_a_name_that_is_reserved_is_taken_from_its_tab_and_a_name_that_is_free_again_can_be_given() -> None:
+    names = Names()
+    names.add("ed93", ["scripts_list", "search"])
+    names.add("a1b2", ["search"])
+    assert names.reserve(["scripts_list", "search", "unknown"]) == [Key("scripts_list", "ed93")]
+    assert names.public(Key("scripts_list", "ed93")) == "scripts_list_ed93"
+    assert names.resolve("scripts_list") is None
+    assert names.resolve("search") is None, "a retired name is taken too"
+    names.add("a1b2", ["unknown"])
+    assert names.public(Key("unknown", "a1b2")) == "unknown_2"
+    names.reserve([])
+    names.add("ffff", ["scripts_list"])
+    assert names.public(Key("scripts_list", "ffff")) == "scripts_list_ffff"
+    for tab in ("ed93", "a1b2", "ffff"):
+        names.forget(tab)
+    assert_empty(names)
+
+
+@pytest.mark.parametrize("name", MANAGEMENT_TOOLS)
+def test_management_tools_stay_reserved(name: str) -> None:
+    names = Names()
+    names.reserve(["other"])
+    names.add("t1", [name])
+    assert names.public(Key(name, "t1")) == name + "_2"

@@ -18,6 +18,8 @@ PACKAGES = (
     "@modelcontextprotocol/client",
     "@modelcontextprotocol/inspector",
     "@modelcontextprotocol/sdk",
+    "@modelcontextprotocol/server",
+    "esbuild",
 )
 MIN_NODE = 22
 
@@ -32,6 +34,8 @@ def what_is_missing() -> str | None:
     missing = [name for name in PACKAGES if not (NODE_MODULES / name / "package.json").is_file()]
     if missing:
         return f"npm packages are missing ({', '.join(missing)}): see tests/e2e/README.md"
+    if not _bundlers():
+        return "esbuild came without its program, an optional package of its own: see tests/e2e/README.md"
     if _find_node() is None:
         return f"no node >= {MIN_NODE} was found, neither as an npm package nor on the PATH: see tests/e2e/README.md"
     return None
@@ -44,9 +48,29 @@ def node() -> str:
     return found
 
 
+def bundle(source: Path) -> str:
+    """A module and all it imports, from npm too, as one script for a browser."""
+    command = [
+        str(_bundlers()[0]),
+        str(source),
+        "--bundle",
+        "--format=iife",
+        "--platform=browser",
+        "--log-level=warning",
+    ]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def relay_command(port: int, *options: str) -> list[str]:
     """How a client starts a relay; its working directory must be `ROOT`."""
     return [sys.executable, "-m", "trio_relay", "--port", str(port), *options]
+
+
+def _bundlers() -> list[Path]:
+    # Not .bin/esbuild: that is a script for node, and a link may be refused.
+    return sorted(NODE_MODULES.glob("@esbuild/*/bin/esbuild"))
 
 
 def _find_node() -> str | None:

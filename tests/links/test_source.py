@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import Closed, Socket
-from trio_relay.links.source import Heartbeat, SourceSink, _beat
+from trio_relay.links.source import Heartbeat, SourceSink, beat
 from trio_relay.wire.browser import PING
 
 
@@ -53,7 +53,7 @@ class Stage:
 
     async def run(self) -> None:
         try:
-            await _beat(cast(Socket, self), cast(SourceSink, self), cast(Outbox, self), Heartbeat())
+            await beat(cast(Socket, self), cast(SourceSink, self), cast(Outbox, self), Heartbeat())
         except Closed as closed:
             self.cut = (self.now, closed)
 

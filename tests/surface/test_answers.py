@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from tests.backends import WithoutProviders
 from tests.helpers import LineClient, open_tab
 from tests.surface.setting import published
 from trio_relay.core.backend import Change, SourceView, Target, ToolView
@@ -21,7 +22,7 @@ from trio_relay.wire.codec import Malformed, Maybe
 from trio_relay.wire.mcp import SERVER_INFO_KEY, PlainResult
 
 
-class Catalogue:
+class Catalogue(WithoutProviders):
     """A backend of which only the listing matters."""
 
     def __init__(self, *listings: bytes) -> None:

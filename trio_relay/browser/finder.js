@@ -12,7 +12,7 @@ const OPEN_TIMEOUT = 6000;
 const DEFAULT_MAX_PAYLOAD = 10_000_000;
 
 /**
- * @typedef {{port: number, relayId: string, instanceId: string, label?: string, workspace?: string, maxPayload: number}} Relay
+ * @typedef {{port: number, relayId: string, instanceId: string, label?: string, workspace?: string, maxPayload: number, ports: boolean}} Relay
  */
 
 /**
@@ -86,5 +86,5 @@ export function readHello(data, port) {
   if (hello?.type !== "server-hello" || !SERVICES.includes(hello.service) || hello.version !== 1) return null;
   const { relayId, instanceId, label, workspace } = hello;
   const maxPayload = Number.isSafeInteger(hello.maxPayload) && hello.maxPayload > 0 ? hello.maxPayload : DEFAULT_MAX_PAYLOAD;
-  return { port, relayId, instanceId, label, workspace, maxPayload };
+  return { port, relayId, instanceId, label, workspace, maxPayload, ports: hello.ports === true };
 }

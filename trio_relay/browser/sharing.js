@@ -17,9 +17,13 @@ const RESCAN_AT = [10_000, 20_000, 30_000];
 const SEARCH_PAUSE = 1000;
 
 export class Sharing {
-  /** @param {() => void} onChange called when what `status` says may have changed */
-  constructor(onChange) {
+  /**
+   * @param {() => void} onChange called when what `status` says may have changed
+   * @param {import("./ports.js").Tunnel} tunnel told which relay there is
+   */
+  constructor(onChange, tunnel) {
     this.onChange = onChange;
+    this.tunnel = tunnel;
     /** Chrome's tab id → SharedTab @type {Map<number, SharedTab>} */
     this.tabs = new Map();
     /** @type {import("./finder.js").Relay|null} */
@@ -55,6 +59,7 @@ export class Sharing {
       this.onChange();
       this.#use(await findRelay(only ?? (port === null ? await this.#order() : [port])));
     }
+    this.tunnel.use(this.relay);
     if (this.relay) await this.#shareAll();
     else this.#rescanLater();
   }
@@ -65,7 +70,8 @@ export class Sharing {
   }
 
   #connected() {
-    return this.relay !== null && [...this.tabs.values()].some((tab) => tab.accepted && tab.socket);
+    if (this.relay === null) return false;
+    return this.tunnel.accepted || [...this.tabs.values()].some((tab) => tab.accepted && tab.socket);
   }
 
   /** The range, with the port of last time in front. */
@@ -99,10 +105,15 @@ export class Sharing {
       this.refusal = refused;
       tab.close();
     } else {
-      const spread = 1 + RETRY_SPREAD * (2 * Math.random() - 1);
-      this.retry ??= setTimeout(() => void this.#again(), RETRY_AFTER * spread);
+      this.tryAgain();
     }
     this.onChange();
+  }
+
+  /** Look at the same port again in a moment. */
+  tryAgain() {
+    const spread = 1 + RETRY_SPREAD * (2 * Math.random() - 1);
+    this.retry ??= setTimeout(() => void this.#again(), RETRY_AFTER * spread);
   }
 
   /** Whether the relay is still there, or the next one on its port; a search that runs already may end with the old one. */
@@ -171,12 +182,20 @@ export class Sharing {
     return enabled && siteOf(origin) !== null && !sitesOff.includes(origin);
   }
 
+  /** Look, unless that was done a moment ago. */
+  async lookIfLost() {
+    if (this.search || (!this.#connected() && Date.now() - this.searchedAt > SEARCH_PAUSE)) await this.look();
+  }
+
   /** The person changed a setting. */
   async settingsChanged(changed) {
+    const off = changed.enabled?.newValue === false;
+    if (off) this.tunnel.use(null);
     for (const tab of [...this.tabs.values()]) {
       if (!(await this.allows(tab.origin))) tab.close("This site was just switched off in the extension.");
     }
     await this.search; // one that may have begun with the old settings
+    if (off) this.tunnel.use(null);
     if ("port" in changed) this.#use(null);
     await this.look();
     this.onChange();

@@ -3,6 +3,7 @@
  * the next event, so nothing is kept here that could not be found again; while a relay is connected its pings keep the worker alive.
  */
 
+import { Tunnel } from "./ports.js";
 import { askPage, Sharing } from "./sharing.js";
 
 const ALARM = "look for a relay";
@@ -12,10 +13,12 @@ const ALARM_MINUTES = 2;
 const popups = new Set();
 let telling = null;
 
+const tunnel = new Tunnel({ lost: () => sharing.tryAgain(), look: () => sharing.lookIfLost() });
+
 /** Several changes in a moment are told once. */
 const sharing = new Sharing(() => {
   if (popups.size > 0) telling ??= setTimeout(tell, 50);
-});
+}, tunnel);
 
 async function tell() {
   telling = null;
@@ -37,6 +40,10 @@ chrome.runtime.onConnect.addListener((port) => {
   void sharing.look();
 });
 
+// Other extensions. Web pages cannot (no `matches` in the manifest).
+chrome.runtime.onMessageExternal.addListener((message, sender, answer) => tunnel.asked(message, sender, answer));
+chrome.runtime.onConnectExternal.addListener((port) => void tunnel.connected(port));
+
 chrome.tabs.onRemoved.addListener((tab) => sharing.closeTab(tab));
 chrome.tabs.onReplaced.addListener((added, removed) => {
   sharing.closeTab(removed);
@@ -46,7 +53,7 @@ chrome.tabs.onUpdated.addListener((tab, { title, url, favIconUrl }) => {
   if (title !== undefined || url !== undefined || favIconUrl !== undefined) sharing.tabs.get(tab)?.rename();
 });
 chrome.storage.local.onChanged.addListener((changed) => {
-  if (Object.keys(changed).some((name) => name !== "salt")) void sharing.settingsChanged(changed);
+  if (Object.keys(changed).some((name) => name !== "salt" && name !== "browserId")) void sharing.settingsChanged(changed);
 });
 chrome.alarms.onAlarm.addListener(({ name }) => name === ALARM && void sharing.look());
 chrome.runtime.onStartup.addListener(() => {}); // only so that the worker starts with the browser

@@ -26,6 +26,11 @@ class Target(Struct, frozen=True):
     tab_id: str | None = None
 
 
+def is_untargeted(target: Target | None) -> bool:
+    """Whether the name alone decides where a call goes."""
+    return target is None or (target.source_id is None and target.tab_id is None)
+
+
 class SourceView(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
     """A connected source as clients see it; times in milliseconds since 1970."""
 
@@ -115,5 +120,86 @@ class ToolBackend(Protocol):
             NotSent: the one that can takes no messages.
         """
 
+    def provider_rows(self) -> list[ProviderView]:
+        """Every configured provider extension; empty where there are none."""
+
+    def asked(self) -> None:
+        """A client asks for the tools: providers in an error state are worth another look."""
+
     def info(self) -> dict[str, Any]:
         """Facts for people: mode, host, port, relay id."""
+
+
+class RefusedView(Struct, frozen=True):
+    """A tool of a provider that is not offered: its own name, and why."""
+
+    tool: str
+    reason: str
+
+
+class ProviderView(Struct, frozen=True, rename="camel", kw_only=True):
+    """A configured provider extension as clients see it.
+
+    Attributes:
+        namespace, name, version: As it describes itself; None while it has not.
+        state: `connected`, `connecting` or `error`.
+        outcome: What the user reads, the provider's own reason included.
+        tool_count: How many of its tools are offered now.
+    """
+
+    extension_id: str
+    namespace: str | None = None
+    name: str | None = None
+    version: str | None = None
+    state: str
+    outcome: str
+    tool_count: int = 0
+    refused: tuple[RefusedView, ...] = ()
+
+
+class ToolProviders(Protocol):
+    """Tools of provider extensions, which stand beside those of tabs."""
+
+    def names(self) -> frozenset[str]:
+        """Public names that no page tool may have: of every tool that is offered, or was when its provider could be
+        used."""
+
+    def listing(self) -> list[bytes]:
+        """The catalogue: one JSON text per provider, its tools separated by commas, as `ToolBackend.listing`."""
+
+    def tools(self) -> Iterator[ToolView]:
+        """The same tools one by one; `source_ids` is empty."""
+
+    def rows(self) -> list[ProviderView]:
+        """Every configured provider, in the order of the configuration."""
+
+    def change(self) -> Change:
+        """Where the catalogue stands; `titles` never changes."""
+
+    async def wait_change(self, seen: Change) -> Change:
+        """Return as soon as `change()` differs from `seen` (at once if it already does)."""
+
+    @property
+    def rows_seen(self) -> int:
+        """Counts changes of `rows()`."""
+
+    async def wait_rows(self, seen: int) -> None:
+        """Return as soon as `rows_seen` differs from `seen`."""
+
+    def asked(self) -> None:
+        """The tools are asked for: providers in an error state are probed again, at most every 5 s."""
+
+    def call(
+        self,
+        name: str,
+        args: Raw,
+        *,
+        on_progress: OnProgress | None = None,
+        limit: float | None = None,
+    ) -> Awaitable[CallResult]:
+        """Call a tool by its public name; like `ToolBackend.call`. `limit` is another time limit in seconds: the
+        shorter one counts.
+
+        Raises:
+            RelayError: at once or from the awaiting; `may_have_run` says whether the provider may have acted.
+        """

@@ -75,8 +75,8 @@ class Names:
     whose bare name has to become a suffixed one.
     """
 
-    def __init__(self, reserved: Iterable[str] = MANAGEMENT_TOOLS) -> None:
-        self._reserved = frozenset(reserved)
+    def __init__(self) -> None:
+        self._reserved = frozenset(MANAGEMENT_TOOLS)
         self._holders: dict[str, Key] = {}  # every name a connected tab holds, current or retired
         self._given: dict[str, dict[str, _Given]] = {}  # tab -> tool -> names; oldest first
         self._live: dict[str, dict[str, None]] = {}  # tool -> tabs that offer it now
@@ -115,6 +115,28 @@ class Names:
             self._forget_oldest(tab)
         return renamed
 
+    def reserve(self, names: Iterable[str]) -> list[Key]:
+        """From now on these names, and the management tools', are not for tabs. What was reserved before is free.
+
+        A tab that holds one loses it at once: a call by that name must reach the tool it now belongs to.
+
+        Returns:
+            Tools that have another name now, listed or not.
+        """
+        self._reserved = frozenset(MANAGEMENT_TOOLS) | frozenset(names)
+        renamed: list[Key] = []
+        for name in sorted(self._reserved & self._holders.keys()):
+            key = self._holders[name]
+            given = self._given[key.tab][key.tool]
+            if given.retired is not None and given.retired.text == name:
+                self._release(given.retired)
+                given.retired = None
+            else:
+                self._release(given.current)
+                given.current, given.shared = self._allocate(key, shared=True), True
+                renamed.append(key)
+        return renamed
+
     def adopt(self, key: Key, public: str) -> None:
         """Reserve the name another relay gave a tool, for `add` to find; not if it is taken or no legal name.
 
@@ -150,7 +172,7 @@ class Names:
         given = self._given.pop(tab, {})
         self.remove(tab, given)
         for names in given.values():
-            self._release(names)
+            self._release_all(names)
 
     def _taken_by_other(self, tool: str, tab: str) -> bool:
         """Whether another tab holds the bare name for its tool of this name, listed or not."""
@@ -185,23 +207,25 @@ class Names:
     def _is_free(self, text: str) -> bool:
         return text not in self._holders and text not in self._reserved
 
-    def _release(self, names: _Given) -> None:
-        for name in (names.current, names.retired):
-            if name is None:
-                continue
-            del self._holders[name.text]
-            use = self._stems[name.stem]
-            use.used -= 1
-            if use.used == 0:
-                del self._stems[name.stem]
-            else:
-                number = name.text.rpartition("_")[2]
-                if name.text != name.stem and int(number) < use.next:
-                    use.next = int(number)
+    def _release_all(self, names: _Given) -> None:
+        self._release(names.current)
+        if names.retired is not None:
+            self._release(names.retired)
+
+    def _release(self, name: _Name) -> None:
+        del self._holders[name.text]
+        use = self._stems[name.stem]
+        use.used -= 1
+        if use.used == 0:
+            del self._stems[name.stem]
+        else:
+            number = name.text.rpartition("_")[2]
+            if name.text != name.stem and int(number) < use.next:
+                use.next = int(number)
 
     def _forget_oldest(self, tab: str) -> None:
         given = self._given[tab]
         for tool in [tool for tool in given if tab not in self._live.get(tool, ())]:
             if len(given) <= MAX_REMEMBERED:
                 return
-            self._release(given.pop(tool))
+            self._release_all(given.pop(tool))

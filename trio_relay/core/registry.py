@@ -162,6 +162,13 @@ class Registry:
         """The other relay listed this tool under another name before; the tool is mirrored already."""
         self._names.adopt_retired(Key(tool, tab_id), name)
 
+    def reserve(self, names: Iterable[str]) -> None:
+        """Names that tools of tabs may not have, as other tools of this relay have them (see `Names.reserve`)."""
+        renamed = {key.tab for key in self._names.reserve(names)}
+        self.rows += bool(renamed)
+        for tab_id in renamed & self._tabs.keys():
+            self._refresh(self._tabs[tab_id])
+
     def keep_all(self) -> None:
         """The relay server that had these sources is gone: they are expected back."""
         for source in self._sources.values():
@@ -340,16 +347,16 @@ class Registry:
 def source_prefix(tab_id: str, title: str | None) -> str:
     """What stands in front of the description of a tab's tool."""
     cleaned = _clean_title(title)
-    where = _clean(tab_id, MAX_TITLE_CHARS) + (f" • {cleaned}" if cleaned else "")
+    where = clean(tab_id, MAX_TITLE_CHARS) + (f" • {cleaned}" if cleaned else "")
     return f"[WebMCP {where}] "
 
 
-def _clean(text: str, limit: int) -> str:
-    """Text of a page made harmless inside `[…]`: one line, no brackets, cut."""
+def clean(text: str, limit: int) -> str:
+    """Text of a page or an extension made harmless inside `[…]`: one line, no brackets, cut."""
     printable = "".join(char if char.isprintable() else " " for char in text[: 4 * limit])
     cleaned = " ".join(printable.translate(_CLEAN).split())
     return cleaned if len(cleaned) <= limit else cleaned[: limit - 1] + "…"
 
 
 def _clean_title(title: str | None) -> str:
-    return _clean(title, MAX_TITLE_CHARS) if title else ""
+    return clean(title, MAX_TITLE_CHARS) if title else ""

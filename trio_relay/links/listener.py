@@ -15,10 +15,12 @@ import trio
 from trio_relay.config import LOOPBACK_NAMES, RelayConfig
 from trio_relay.errors import CannotListen, PortTaken, innermost
 from trio_relay.links.socket import Closed, Socket, handshake
-from trio_relay.wire import peer
+from trio_relay.wire import peer, ports
 from trio_relay.wire.browser import SUBPROTOCOLS
 
 logger = logging.getLogger(__name__)
+
+KNOWN = (*SUBPROTOCOLS, peer.SUBPROTOCOL, ports.SUBPROTOCOL)
 
 
 @dataclass(frozen=True)
@@ -103,13 +105,19 @@ async def _serve(stream: trio.SocketStream, *, config: RelayConfig, handler: Han
                 return
             origins = [value.decode("latin-1") for name, value in request.headers if name == b"origin"]
             offered = request.proposed_subprotocols
-            chosen = next((name for name in offered if name in (*SUBPROTOCOLS, peer.SUBPROTOCOL)), None)
+            chosen = next((name for name in offered if name in KNOWN), None)
             await request.accept(subprotocol=chosen)
             origin = None if not origins else origins[0] if len(origins) == 1 else "null"
             accepted = Accepted(ws, chosen or SUBPROTOCOLS[0], origin, remote)
             if accepted.subprotocol == peer.SUBPROTOCOL and origin is not None:
                 logger.warning("%s: a web page (%s) tried the relay protocol; refused", remote, origin[:100])
                 await ws.close(1008, "the relay protocol is not for web pages")
+                return
+            if accepted.subprotocol == ports.SUBPROTOCOL and config.bridge_of(origin) is None:
+                # Ids of senders come over it, and they decide who may call.
+                who = "a program without an Origin" if origin is None else origin[:100]
+                logger.warning("%s: %s tried to carry ports of extensions; refused (--bridge-extension)", remote, who)
+                await ws.close(1008, "only the relay's own extension carries ports")
                 return
             await handler(accepted)
     except* Closed as closed:

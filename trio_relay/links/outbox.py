@@ -16,6 +16,9 @@ MAX_BACKLOG = 64 << 20
 """Bytes that may wait for one socket. A tab that takes nothing gets no more calls than this, so a frozen page
 cannot fill our memory."""
 
+ROOM = 1 << 20
+"""Bytes that may wait before a sender that can wait is made to."""
+
 CROWD_S = 0.0002
 """A small message this soon after another one waits for the writer task, which writes all that wait at once: a client
 that makes a hundred calls in one read costs a tab's socket a few system calls. Calls one after the other are further
@@ -48,6 +51,7 @@ class Outbox:
         self._backlog = 0
         self._filled = trio.Event()
         self._emptied = trio.Event()
+        self._lighter = trio.Event()
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -98,8 +102,20 @@ class Outbox:
             return False
         if ticket.build is not None:
             ticket.build = None
-            self._backlog -= ticket.size
+            self._lighten(ticket)
         return True
+
+    async def room(self) -> None:
+        """Return once less than `ROOM` waits, for senders that would rather wait than be refused."""
+        await trio.lowlevel.checkpoint()
+        while self._backlog >= ROOM:
+            await self._lighter.wait()
+
+    def _lighten(self, ticket: Ticket) -> None:
+        self._backlog -= ticket.size
+        if self._backlog < ROOM:
+            self._lighter.set()
+            self._lighter = trio.Event()
 
     async def flushed(self) -> None:
         """Return once everything that was put in has been written."""
@@ -147,4 +163,5 @@ class Outbox:
         try:
             await self._socket.send_together(messages)
         finally:
-            self._backlog -= sum(ticket.size for ticket in batch)
+            for ticket in batch:
+                self._lighten(ticket)

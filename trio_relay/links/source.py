@@ -38,8 +38,8 @@ class Heartbeat:
     hello: float = 30.0
 
 
-class SourceSink(Protocol):
-    """What a socket's frames are handed to. All synchronous; `gone` is the last call, and comes exactly once."""
+class Greeted(Protocol):
+    """What a heartbeat must know of the other end of a socket."""
 
     @property
     def label(self) -> str:
@@ -48,6 +48,10 @@ class SourceSink(Protocol):
     @property
     def accepted(self) -> bool:
         """Whether a hello was ever accepted."""
+
+
+class SourceSink(Greeted, Protocol):
+    """What a socket's frames are handed to. All synchronous; `gone` is the last call, and comes exactly once."""
 
     def hello(self, hello: browser.Hello) -> browser.HelloRejected | None: ...
 
@@ -76,7 +80,7 @@ async def serve_source(
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outbox.run)
-            nursery.start_soon(_beat, socket, sink, outbox, heartbeat)
+            nursery.start_soon(beat, socket, sink, outbox, heartbeat)
             socket.attach(source.message)
             await source.end()
     except* Closed as group:
@@ -137,7 +141,8 @@ class _Source:
         raise self._verdict
 
 
-async def _beat(socket: Socket, sink: SourceSink, outbox: Outbox, times: Heartbeat) -> None:
+async def beat(socket: Socket, sink: Greeted, outbox: Outbox, times: Heartbeat) -> None:
+    """Ping a browser's socket. Raises `Closed` when it gives no sign of life, or says no hello in time."""
     start = trio.current_time()
     next_ping = start + times.interval
     while True:

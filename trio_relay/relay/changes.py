@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from itertools import chain
 
 import trio
 
-from trio_relay.core.backend import Change, SourceView, ToolBackend, ToolView
+from trio_relay.core.backend import Change, ProviderView, SourceView, ToolBackend, ToolProviders, ToolView
 from trio_relay.core.registry import Registry
+from trio_relay.relay.providers import NoProviders
 
 COALESCE_S = 0.016
 """Changes within one frame of a display are one change; a page that registers ten tools does so in one burst."""
@@ -31,23 +33,32 @@ class Bell:
 
 
 class Followed:
-    """The half of a `ToolBackend` that shows a registry; whoever changes it rings the bell."""
+    """The half of a `ToolBackend` that shows the tools of tabs (a registry), and beside them those of provider
+    extensions; whoever changes either rings the bell."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, providers: ToolProviders | None = None) -> None:
         self.registry = registry
+        self.providers: ToolProviders = NoProviders() if providers is None else providers
         self.bell = Bell()
 
     def sources(self) -> list[SourceView]:
         return self.registry.sources()
 
     def tools(self) -> Iterator[ToolView]:
-        return self.registry.tools()
+        return chain(self.providers.tools(), self.registry.tools())
 
     def listing(self) -> list[bytes]:
-        return self.registry.listing()
+        return [*self.providers.listing(), *self.registry.listing()]
+
+    def provider_rows(self) -> list[ProviderView]:
+        return self.providers.rows()
+
+    def asked(self) -> None:
+        self.providers.asked()
 
     def change(self) -> Change:
-        return self.registry.change()
+        tabs, others = self.registry.change(), self.providers.change()
+        return Change(hash((tabs.names, others.names)) if others.names else tabs.names, tabs.titles)
 
     async def wait_change(self, seen: Change) -> Change:
         while (now := self.change()) == seen:

@@ -17,7 +17,7 @@ import trio
 from msgspec import Raw
 
 from trio_relay.config import RelayConfig
-from trio_relay.core.backend import Change, SourceView, Target, ToolBackend, ToolView
+from trio_relay.core.backend import Change, ProviderView, SourceView, Target, ToolBackend, ToolView
 from trio_relay.core.pending import OnProgress
 from trio_relay.core.registry import Registry
 from trio_relay.core.results import CallResult
@@ -27,7 +27,8 @@ from trio_relay.links.listener import bind, is_free
 from trio_relay.links.peer import NotJoined, PeerLink, join
 from trio_relay.links.socket import single_errors
 from trio_relay.links.source import Heartbeat
-from trio_relay.relay.changes import Bell
+from trio_relay.relay.changes import Bell, Followed
+from trio_relay.relay.extending import Extending
 from trio_relay.relay.hub import GRACE_S, Hub, serve_hub
 from trio_relay.relay.ports import PortCache, candidates
 from trio_relay.relay.remote import Remote
@@ -63,13 +64,20 @@ class Cluster:
         roles: What this process is now.
     """
 
-    def __init__(self, config: RelayConfig, cache: PortCache, heartbeat: Heartbeat | None = None) -> None:
+    def __init__(
+        self,
+        config: RelayConfig,
+        cache: PortCache,
+        heartbeat: Heartbeat | None = None,
+        extending: Extending | None = None,
+    ) -> None:
         self.config = config
         self.roles = Roles()
         self._cache = cache
         self._heartbeat = heartbeat
+        self._extending = extending
         self._backend: Hub | Remote | None = None
-        self._registry = Registry()  # what is shown while there is no backend
+        self._between = Followed(Registry())  # what is shown while there is no backend
         self._grace_until = 0.0
         self._last_port: int | None = None
         self._switched = Bell()
@@ -96,9 +104,9 @@ class Cluster:
                 async with self._cache.turn(takeover=started):
                     found = await self._attach_or_bind(stack)
                     if isinstance(found, list):
-                        kept = self._registry if trio.current_time() < self._grace_until else None
+                        kept = self._between if trio.current_time() < self._grace_until else None
                         hub = await stack.enter_async_context(
-                            serve_hub(found, self.config, self._heartbeat, kept, self._grace_until)
+                            serve_hub(found, self.config, self._heartbeat, kept, self._grace_until, self._extending)
                         )
                 if isinstance(found, Problems):
                     if not started:
@@ -140,6 +148,8 @@ class Cluster:
         self._cache.write(self.config.host, port)
         if event is Event.JOINED:
             logger.info("joined the relay on port %d: it owns the browser's connections", port)
+            if self._extending is not None:
+                logger.info("--provider and --serve-extensions are the business of that relay while it lives")
         self._switched.ring()
 
     async def _follow(self, remote: Remote, timers: trio.Nursery) -> None:
@@ -147,7 +157,7 @@ class Cluster:
         try:
             closed = await remote.run()
         finally:
-            self._registry, self._backend = remote.registry, None
+            self._between, self._backend = Followed(remote.registry, remote.providers), None
             self._grace_until = trio.current_time() + GRACE_S
         self.roles.step(Event.LOST)
         logger.info("the relay server is gone (%s); taking over", closed)
@@ -158,13 +168,13 @@ class Cluster:
         """Forget the lost server's tools when their time is over; a new server has taken them over before."""
         await trio.sleep_until(until)
         if self._backend is None and until == self._grace_until:
-            self._registry = Registry()
+            self._between = Followed(Registry())
             self._switched.ring()
 
     def _give_up(self) -> None:
         self.roles.step(Event.EXHAUSTED)
         logger.error("no port and no relay could be had; page tools are off until this relay is started again")
-        self._registry = Registry()
+        self._between = Followed(Registry())
         self._switched.ring()
 
     # -- attach or bind
@@ -241,17 +251,23 @@ class Cluster:
     # -- ToolBackend
 
     @property
-    def _shown(self) -> Registry:
-        return self._registry if self._backend is None else self._backend.registry
+    def _shown(self) -> Followed:
+        return self._between if self._backend is None else self._backend
 
     def sources(self) -> list[SourceView]:
-        return self._shown.sources() if self._backend is None else self._backend.sources()
+        return self._shown.sources()
 
     def tools(self) -> Iterator[ToolView]:
         return self._shown.tools()
 
     def listing(self) -> list[bytes]:
         return self._shown.listing()
+
+    def provider_rows(self) -> list[ProviderView]:
+        return self._shown.provider_rows()
+
+    def asked(self) -> None:
+        self._shown.asked()
 
     def change(self) -> Change:
         return self._shown.change()
@@ -338,17 +354,21 @@ class Problems:
 
 @asynccontextmanager
 async def open_cluster(
-    config: RelayConfig, cache: PortCache | None = None, heartbeat: Heartbeat | None = None
+    config: RelayConfig,
+    cache: PortCache | None = None,
+    heartbeat: Heartbeat | None = None,
+    extending: Extending | None = None,
 ) -> AsyncIterator[Cluster]:
     """Join or be the relay of this machine's browser until the block is left.
 
     Args:
         cache: Where the last port is remembered; nowhere by default.
+        extending: See `serve_hub`; only a relay that owns the browser uses it.
 
     Raises:
         PortTaken: on entry.
     """
-    cluster = Cluster(config, cache or PortCache(None), heartbeat)
+    cluster = Cluster(config, cache or PortCache(None), heartbeat, extending)
     with single_errors():
         async with trio.open_nursery() as nursery:
             await nursery.start(cluster.run, nursery)

@@ -17,6 +17,7 @@ from trio_relay.core.pending import OnProgress, Progress
 from trio_relay.errors import InvalidArguments
 from trio_relay.relay.changes import visible_changes
 from trio_relay.relay.cluster import open_cluster
+from trio_relay.relay.extending import Extending
 
 
 class RelayView(Struct, frozen=True, kw_only=True):
@@ -125,13 +126,17 @@ def _as_numbers(on_progress: OnNumbers) -> OnProgress:
 
 
 @asynccontextmanager
-async def open_relay(config: RelayConfig | None = None) -> AsyncIterator[Relay]:
+async def open_relay(config: RelayConfig | None = None, *, extending: Extending | None = None) -> AsyncIterator[Relay]:
     """Run a relay for the length of a block; port 0 in the config lets the kernel choose one.
+
+    Args:
+        extending: What is done with other extensions while this relay owns the browser; see
+            `trio_relay.extensions.service.open_extensions`.
 
     Raises:
         PortTaken: on entry.
     """
-    async with open_cluster(config or RelayConfig()) as cluster:
+    async with open_cluster(config or RelayConfig(), extending=extending) as cluster:
         yield Relay(cluster)
 
 

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -13,22 +14,25 @@ import trio
 from msgspec import Raw
 
 from trio_relay.config import RelayConfig
-from trio_relay.core.backend import SourceView, Target
+from trio_relay.core.backend import Change, SourceView, Target, ToolView, is_untargeted
 from trio_relay.core.pending import OnProgress, PendingCalls
 from trio_relay.core.registry import Registry, Source
 from trio_relay.core.results import CallResult
 from trio_relay.core.tooldef import ToolDef
-from trio_relay.errors import NotSent, RelayError, SourceLost, SourceNotFound, TimedOut
+from trio_relay.errors import NotSent, RelayError, SourceLost, SourceNotFound, TimedOut, ToolNotFound
 from trio_relay.links.listener import Accepted, bind, listen, port_of
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import single_errors
 from trio_relay.links.source import Heartbeat, serve_source
+from trio_relay.links.tunnel import serve_tunnel
 from trio_relay.relay.changes import Bell, Followed
 from trio_relay.relay.exchange import Exchange, Way, check_arguments
+from trio_relay.relay.extending import Extending
 from trio_relay.relay.peers import PeerClient
+from trio_relay.relay.providers import HandedOver, then_cancel
 from trio_relay.relay.tab import Tab
 from trio_relay.relay.urls import origin_of
-from trio_relay.wire import browser
+from trio_relay.wire import browser, ports
 from trio_relay.wire.codec import encode
 from trio_relay.wire.peer import ENVELOPE_BYTES, SUBPROTOCOL
 
@@ -46,16 +50,28 @@ class Hub(Followed):
     """A `ToolBackend` over the browser sockets of this process. Create it with `open_hub`."""
 
     def __init__(
-        self, config: RelayConfig, port: int, heartbeat: Heartbeat, kept: Registry | None, grace_until: float
+        self,
+        config: RelayConfig,
+        port: int,
+        heartbeat: Heartbeat,
+        kept: Followed | None,
+        grace_until: float,
+        extending: Extending | None = None,
     ) -> None:
         self.config = config
         self.port = port
-        super().__init__(Registry() if kept is None else kept)
+        super().__init__(
+            Registry() if kept is None else kept.registry, None if extending is None else extending.providers
+        )
+        self._handed_over = None if kept is None else HandedOver(self.providers, kept.providers)
+        self.providers = self._handed_over or self.providers
         self.registry.keep_all()
         self._grace_until = grace_until
         self._call_ended = Bell()
         self.pending = PendingCalls()
         self._heartbeat = heartbeat
+        self.extending = extending
+        self._reserved: frozenset[str] = frozenset()
         self._instance_id = str(uuid4())
         self._tabs: dict[str, Tab] = {}
 
@@ -75,15 +91,22 @@ class Hub(Followed):
             accepted.socket.frames.max_message = self.config.max_payload + ENVELOPE_BYTES
             await PeerClient(self, accepted.socket, accepted.remote).run()
             return
+        if accepted.subprotocol == ports.SUBPROTOCOL:
+            extension = self.config.bridge_of(accepted.origin)
+            assert extension is not None  # the listener lets no others through
+            handler = None if self.extending is None else self.extending.serve
+            await serve_tunnel(accepted, extension, handler, self.config.max_payload, self._heartbeat)
+            return
         outbox = Outbox(accepted.socket)
         tab = Tab(self, accepted.origin, accepted.remote, outbox)
-        for hello in self._server_hellos(full=tab.origin_ok):
+        for hello in self._server_hellos(accepted, full=tab.origin_ok):
             outbox.put(hello)
         await serve_source(accepted.socket, tab, outbox, self._heartbeat)
 
-    def _server_hellos(self, *, full: bool) -> Iterator[bytes]:
+    def _server_hellos(self, accepted: Accepted, *, full: bool) -> Iterator[bytes]:
         """One greeting per service name in the field. A page that may not register tools learns no names."""
         config = self.config
+        bridges = self.extending is not None and config.bridge_of(accepted.origin) is not None
         for service in browser.SERVICE_NAMES:
             yield encode(
                 browser.ServerHello(
@@ -96,6 +119,7 @@ class Hub(Followed):
                     maxPayload=config.max_payload,
                     label=config.label if full else None,
                     workspace=config.workspace if full else None,
+                    ports=bridges and service == browser.SERVICE_NAMES[0],
                 )
             )
 
@@ -129,6 +153,29 @@ class Hub(Followed):
 
     # -- ToolBackend
 
+    def tools(self) -> Iterator[ToolView]:
+        self._reserve()
+        return super().tools()
+
+    def listing(self) -> list[bytes]:
+        self._reserve()
+        return super().listing()
+
+    def change(self) -> Change:
+        self._reserve()
+        return super().change()
+
+    def _reserve(self) -> None:
+        """Take the names of provider tools from tabs before anybody can see a name twice.
+
+        Names, not changes, are looked at: a provider in an error state may come under another namespace, and lists
+        nothing then.
+        """
+        names = self.providers.names()
+        if names != self._reserved:
+            self._reserved = names
+            self.registry.reserve(names)
+
     async def wait_rows(self, seen: int) -> None:
         """Return as soon as anything has changed that another relay would list, since `registry.rows` was `seen`."""
         while self.registry.rows == seen:
@@ -146,6 +193,8 @@ class Hub(Followed):
         """See `ToolBackend.call`. `limit` is another caller's time limit in seconds; the shorter one counts."""
         own = self.config.invoke_timeout
         timeout = own if limit is None else limit if own is None else min(own, limit)
+        if is_untargeted(target) and name in self.providers.names():
+            return self.providers.call(name, args, on_progress=on_progress, limit=timeout)
         source, tool = self.registry.resolve(name, target)
         if source.kept:
             return self._call_when_back(name, args, target, on_progress, timeout)
@@ -239,13 +288,52 @@ class Hub(Followed):
             while len(self.pending):
                 await self._call_ended.wait()
 
+    async def follow_providers(self) -> None:
+        """Keep names of provider tools from tabs, and tell of their changes as of those of tabs."""
+        providers = self.providers
+        while True:
+            seen, rows = providers.change(), providers.rows_seen
+            self._reserve()
+            self.registry.rows += 1
+            self.bell.ring()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(then_cancel, partial(providers.wait_change, seen), nursery.cancel_scope)
+                nursery.start_soon(then_cancel, partial(providers.wait_rows, rows), nursery.cancel_scope)
+
     async def end_grace(self) -> None:
         """Forget what did not come back in time."""
         await trio.sleep_until(max(trio.current_time(), self._grace_until))
         lost = self.registry.drop_kept()
         if lost:
             logger.info("%d tabs of the earlier relay did not come back", lost)
+        if self._handed_over is not None:
+            self._handed_over.drop()
         self.bell.ring()
+
+
+class TabTools(Followed):
+    """A `ToolBackend` of the same hub without the tools of provider extensions: what may be served on to others."""
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub.registry)
+        self._hub = hub
+        self.bell = hub.bell
+
+    def call(
+        self, name: str, args: Raw, *, target: Target | None = None, on_progress: OnProgress | None = None
+    ) -> Awaitable[CallResult]:
+        if is_untargeted(target) and name in self._hub.providers.names():
+            raise ToolNotFound(f"{name!r} belongs to another extension, and is not passed on.")
+        return self._hub.call(name, args, target=target, on_progress=on_progress)
+
+    def refresh(self, origin: str) -> SourceView:
+        return self._hub.refresh(origin)
+
+    def open_in_browser(self, url: str) -> bool:
+        return self._hub.open_in_browser(url)
+
+    def info(self) -> dict[str, Any]:
+        return self._hub.info()
 
 
 def _timed_out(sent: bool, timeout: float | None) -> RelayError:
@@ -266,32 +354,43 @@ async def serve_hub(
     listeners: list[trio.SocketListener],
     config: RelayConfig,
     heartbeat: Heartbeat | None = None,
-    kept: Registry | None = None,
+    kept: Followed | None = None,
     grace_until: float = 0,
+    extending: Extending | None = None,
 ) -> AsyncIterator[Hub]:
     """Serve browsers on bound listeners until the block is left; every socket is then closed with 1001.
 
     Args:
-        kept: Sources of an earlier relay server, expected back until the trio time `grace_until`.
+        kept: What an earlier relay server listed, expected back until the trio time `grace_until`.
+        extending: What is done with browsers that carry ports of extensions; without it they are told that there is
+            nothing here for them.
     """
-    hub = Hub(config, port_of(listeners), heartbeat or Heartbeat(), kept, grace_until)
+    hub = Hub(config, port_of(listeners), heartbeat or Heartbeat(), kept, grace_until, extending)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listen, listeners, config, hub.serve)
         nursery.start_soon(hub.end_grace)
+        if extending is not None:
+            nursery.start_soon(hub.follow_providers)
+            extending.owns(TabTools(hub), config.host, hub.port)
         logger.info("listening for browsers on %s port %d", config.host, hub.port)
         try:
             yield hub
         finally:
+            if extending is not None:
+                extending.owns_no_longer()
             nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def open_hub(config: RelayConfig, heartbeat: Heartbeat | None = None) -> AsyncIterator[Hub]:
+async def open_hub(
+    config: RelayConfig, heartbeat: Heartbeat | None = None, extending: Extending | None = None
+) -> AsyncIterator[Hub]:
     """Bind the port and serve browsers: a relay alone, for embedders and tests.
 
     Raises:
         PortTaken: on entry.
     """
     with single_errors():
-        async with serve_hub(await bind(config.host, config.port), config, heartbeat) as hub:
+        listeners = await bind(config.host, config.port)
+        async with serve_hub(listeners, config, heartbeat, extending=extending) as hub:
             yield hub

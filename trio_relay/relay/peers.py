@@ -13,7 +13,7 @@ from trio_relay.config import MAX_INVOKE_TIMEOUT_MS
 from trio_relay.core.backend import SourceView, Target
 from trio_relay.core.pending import Progress
 from trio_relay.core.results import CallResult, error_result, first_byte
-from trio_relay.errors import InvalidArguments, NotSent
+from trio_relay.errors import InvalidArguments, NotSent, RelayError
 from trio_relay.links.outbox import Outbox
 from trio_relay.links.socket import Closed, Socket
 from trio_relay.relay.changes import COALESCE_S
@@ -79,6 +79,7 @@ class PeerClient:
                 if frame.maxPayload is not None:
                     self._limit = frame.maxPayload
             case peer.ListTools():
+                self._hub.asked()
                 self._put(self._tools("relay/tools"))
                 self._listed.set()
             case peer.Invoke():
@@ -89,6 +90,8 @@ class PeerClient:
             case peer.Cancel():
                 if frame.callId in self._calls:
                     self._calls[frame.callId].cancel()
+            case peer.Admin():
+                self._nursery.start_soon(self._administer, frame)
             case peer.Reload():
                 try:
                     self._hub.reload(frame.sourceId)
@@ -129,6 +132,20 @@ class PeerClient:
             answer = peer.result(call_id, refusal.pieces)
         self._put(answer)
 
+    async def _administer(self, frame: peer.Admin) -> None:
+        """A command of a person. The socket may be anybody's on this machine; the token is what is judged."""
+        extending = self._hub.extending
+        args = b"null" if isinstance(frame.args, UnsetType) else bytes(frame.args)
+        try:
+            if extending is None:
+                raise NotSent(
+                    "This relay does nothing with extensions: start it with --provider or --serve-extensions."
+                )
+            answer = peer.admin_result(frame.requestId, await extending.administer(frame.token, frame.ask, args))
+        except RelayError as error:
+            answer = peer.admin_error(frame.requestId, str(error))
+        self._put(answer)
+
     async def _push(self) -> None:
         """Tell the client each new state of the catalogue, once it has asked for the first."""
         await self._listed.wait()
@@ -156,20 +173,32 @@ class PeerClient:
 
     def _tools(self, kind: str) -> bytes:
         """The catalogue; beyond the limit of a frame the least recently seen sources are left out."""
+        listing = self._hub.listing()
         sources, originals = self._hub.registry.owners()
         rows: list[SourceView] = self._hub.sources()
-        frame = peer.tools_frame(kind, self._hub.listing(), encode(rows), sources, originals, self._accepted)
+        frame = peer.tools_frame(kind, listing, encode(rows), sources, originals, self._accepted, self._providers())
         if len(frame) <= self._longest_list:
             return frame
         return self._shortened(kind, rows)
 
+    def _providers(self) -> tuple[bytes, list[str]] | None:
+        rows = self._hub.provider_rows()
+        return (encode(rows), [tool.name for tool in self._hub.providers.tools()]) if rows else None
+
     def _shortened(self, kind: str, rows: list[SourceView]) -> bytes:
         by_source: dict[str, list[tuple[str, str, bytes]]] = {}
-        for tool in self._hub.tools():
+        for tool in self._hub.registry.tools():
             entry = (tool.name, tool.original_name, tool.definition)
             for source_id in tool.source_ids[:1]:
                 by_source.setdefault(source_id, []).append(entry)
-        size, kept = 0, []
+        provided, providers = self._hub.providers.listing(), self._providers()
+        size, kept = sum(map(len, provided)), list[SourceView]()
+        if providers is not None:
+            size += len(providers[0]) + sum(len(name) + 3 for name in providers[1])
+        if size > self._longest_list:
+            logger.warning("the tools of providers are too large for another relay: they are left out")
+            provided, size = [], 0
+            providers = None if providers is None else (providers[0], [])
         for row in sorted(rows, key=lambda row: -row.last_seen_at):
             mine = by_source.get(row.source_id, [])
             size += len(encode(row)) + sum(len(text) + 2 * len(name) + len(own) + 100 for name, own, text in mine)
@@ -184,9 +213,10 @@ class PeerClient:
         entries = [(row.source_id, entry) for row in kept for entry in by_source.get(row.source_id, [])]
         return peer.tools_frame(
             kind,
-            [text for _, (_, _, text) in entries],
+            [*provided, *(text for _, (_, _, text) in entries)],
             encode(kept),
             {name: (source_id,) for source_id, (name, _, _) in entries},
             {name: own for _, (name, own, _) in entries},
             self._accepted,
+            providers,
         )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
+import trio
 from msgspec import Raw
 
 from trio_relay.config import RelayConfig
-from trio_relay.core.backend import SourceView, Target
+from trio_relay.core.backend import ProviderView, SourceView, Target, is_untargeted
 from trio_relay.core.pending import OnProgress, PendingCalls, read_progress
 from trio_relay.core.registry import Registry, Source, source_prefix
 from trio_relay.core.results import CallResult
@@ -20,9 +22,10 @@ from trio_relay.links.peer import PeerLink
 from trio_relay.links.socket import Closed
 from trio_relay.relay.changes import Followed
 from trio_relay.relay.exchange import Exchange, Way, check_arguments
+from trio_relay.relay.providers import MirroredProviders
 from trio_relay.relay.urls import origin_of
 from trio_relay.wire import peer
-from trio_relay.wire.codec import find_call_id
+from trio_relay.wire.codec import Malformed, decode, find_call_id, raw_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,9 @@ LATER_S = 2.0
 """Seconds we wait longer than the relay server: it must give up first, since only it can tell the page to stop."""
 
 LINK = "relay server"
+
+ASK_AGAIN_S = 5.0
+"""Seconds between reminders that somebody wants the tools of a provider in an error state."""
 
 
 class Remote(Followed):
@@ -46,6 +52,8 @@ class Remote(Followed):
         self._limit = min(config.max_payload, peer.PLAIN_FRAME)
         self._server_names: dict[tuple[str, str], str] = {}  # (the page's own name, tab id) -> the server's name
         self._retired: dict[tuple[str, str], str] = {}  # the same, for names it listed before
+        self._provider_tools: dict[str, ToolDef] = {}
+        self._asked = -ASK_AGAIN_S
         self._lost = False
         self._mirror(link.first)
 
@@ -80,7 +88,7 @@ class Remote(Followed):
                 progress = read_progress(frame.progress, frame.total, frame.message)
                 if progress is not None:
                     self.pending.progress(LINK, frame.callId, progress)
-            case peer.ServerHello():
+            case peer.ServerHello() | peer.AdminResult():
                 pass
 
     def _unreadable(self, data: bytes, why: str) -> None:
@@ -101,7 +109,14 @@ class Remote(Followed):
         rows = {row.source_id: row for row in snapshot.sources}
         by_source: dict[str, dict[str, ToolDef]] = {source_id: {} for source_id in rows}
         titles = {source_id: source_prefix(row.tab_id, row.title) for source_id, row in rows.items()}
-        for public, tool in tools.items():
+        provided, unlisted = _provided(snapshot), dict(tools)
+        definitions: dict[str, bytes] = {}
+        for name, text in self._texts(snapshot.tools):
+            if name in provided[1]:
+                definitions.setdefault(name, text)
+        for name in definitions:
+            del unlisted[name]
+        for public, tool in unlisted.items():
             owners = [source_id for source_id in snapshot.toolSourceMap.get(public, ()) if source_id in by_source]
             for source_id in owners or [_UNKNOWN]:
                 prefix = titles.get(source_id, "")
@@ -122,6 +137,8 @@ class Remote(Followed):
             mirror.mirror_retired(own, tab_id, before)
         self.registry = mirror
         self._server_names = names
+        self._provider_tools = {name: tools[name] for name in definitions}
+        self.providers = MirroredProviders(provided[0], definitions, self._call_provider)
 
     def _retired_by(self, names: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
         """Names the server listed before for tools it lists under others now; it still understands them."""
@@ -130,6 +147,13 @@ class Remote(Followed):
                 self._retired.setdefault(key, public)
         self._retired = {key: public for key, public in self._retired.items() if key in names}
         return self._retired
+
+    def _texts(self, raws: list[Raw]) -> Iterator[tuple[str, bytes]]:
+        """The definitions that can be used, as the server wrote them."""
+        for text in map(bytes, raws):
+            tool = self._parsed.get(text)
+            if tool is not None:
+                yield tool.name, text
 
     def _parse(self, raws: list[Raw]) -> dict[str, ToolDef]:
         """Tools by public name. What has not changed since the last snapshot is not parsed again."""
@@ -159,10 +183,21 @@ class Remote(Followed):
     def call(
         self, name: str, args: Raw, *, target: Target | None = None, on_progress: OnProgress | None = None
     ) -> Awaitable[CallResult]:
+        if is_untargeted(target) and name in self._provider_tools:
+            return self._call_provider(name, args, on_progress)
         source, tool = self.registry.resolve(name, target)
         check_arguments(name, tool, args)
         public = self._server_names[tool.name, source.tab_id]
-        target = self._honoured(public, source, target)
+        return self._send(public, tool, args, self._honoured(public, source, target), on_progress)
+
+    def _call_provider(self, name: str, args: Raw, on_progress: OnProgress | None) -> Exchange:
+        tool = self._provider_tools[name]
+        check_arguments(name, tool, args)
+        return self._send(name, tool, args, None, on_progress)
+
+    def _send(
+        self, public: str, tool: ToolDef, args: Raw, target: Target | None, on_progress: OnProgress | None
+    ) -> Exchange:
         size, limit = memoryview(args).nbytes + len(public) + 1_000, self._limit
         if size > limit:
             raise NotSent(
@@ -214,6 +249,14 @@ class Remote(Followed):
             "Call the tool by its name without a target, or close the other tab."
         )
 
+    def asked(self) -> None:
+        """The server looks again at providers it cannot use, if it is told that somebody wants them."""
+        now = trio.current_time()
+        if now >= self._asked + ASK_AGAIN_S and any(row.state == "error" for row in self.provider_rows()):
+            self._asked = now
+            with suppress(NotSent):
+                self._link.outbox.put(peer.LIST_TOOLS)
+
     def refresh(self, origin: str) -> SourceView:
         if "reload" not in self._features:
             raise NotSent("The relay that owns the browser cannot be asked to reload a tab. Reload it by hand.")
@@ -230,6 +273,20 @@ class Remote(Followed):
 
     def info(self) -> dict[str, Any]:
         return {"mode": "client", "host": self.config.host, "port": self._link.port}
+
+
+_rows = msgspec.json.Decoder(list[ProviderView])
+_names = msgspec.json.Decoder(list[str])
+
+
+def _provided(snapshot: peer.Tools) -> tuple[list[ProviderView], frozenset[str]]:
+    """The rows of providers, and the names of their tools; nothing if the server's are not of our shape."""
+    try:
+        rows = decode(_rows, raw_bytes(snapshot.providers) or b"[]")
+        names = decode(_names, raw_bytes(snapshot.providerTools) or b"[]")
+        return rows, frozenset(names)
+    except Malformed:
+        return [], frozenset()
 
 
 def _nothing() -> None:

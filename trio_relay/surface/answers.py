@@ -57,6 +57,7 @@ class Answers:
             None for a cursor of another list than the last one that was begun.
         """
         if cursor is None:
+            self._backend.asked()
             self._pages = _paginate([LISTING, *self._backend.listing()])
             self._generation = next(self._generations)
             index = 0

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 import trio
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
-from trio_relay.core.backend import SourceView, Target, ToolBackend, ToolView
+from trio_relay.core.backend import SourceView, ToolBackend, ToolView
+from trio_relay.core.indirect import IndirectCall, read_indirect_call
 from trio_relay.core.naming import MANAGEMENT_TOOLS
 from trio_relay.core.pending import OnProgress
-from trio_relay.core.results import CallResult, first_byte
+from trio_relay.core.results import CallResult
 from trio_relay.core.schema import first_violation
 from trio_relay.errors import InvalidArguments, NotSent
 from trio_relay.relay.urls import origin_of
@@ -30,13 +31,6 @@ class _OpenArgs(Struct):
     refresh: bool = False
 
 
-class _CallArgs(Struct):
-    toolName: str
-    args: Raw | UnsetType = UNSET
-    sourceId: str | int | None = None
-    requestTabId: str | int | None = None
-
-
 _READ_ONLY = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 _NOTHING = {"type": "object", "properties": {}}
 
@@ -45,7 +39,7 @@ DEFINITIONS: tuple[dict[str, Any], ...] = (
         "name": "webmcp_list_sources",
         "title": "List browser tabs",
         "description": "Lists the browser tabs that are connected, with title, URL, origin and number of tools. "
-        "Tabs without tools are listed too.",
+        "Tabs without tools are listed too, and configured provider extensions with what stands in their way.",
         "inputSchema": _NOTHING,
         "annotations": _READ_ONLY,
     },
@@ -132,17 +126,22 @@ class Tools:
             case "webmcp_open_page":
                 return await self._open_page(_decode(args, _OpenArgs))
             case _:
-                return await self._tool_call(_decode(args, _CallArgs), on_progress)
+                return await self._tool_call(read_indirect_call(args), on_progress)
 
     def _list_sources(self) -> CallResult:
         sources = self._backend.sources()
         body: dict[str, Any] = {"count": len(sources), "sources": sources}
+        self._backend.asked()
+        providers = self._backend.provider_rows()
+        if providers:
+            body["providers"] = providers
         mode = self._backend.info()["mode"]
         if mode != "server":
             body["mode"] = mode
         return _structured(encode(body))
 
     def _list_tools(self) -> CallResult:
+        self._backend.asked()
         rows = {source.source_id: _row(source) for source in self._backend.sources()}
         tools = b",".join(_describe(tool, rows) for tool in self._backend.tools())
         count = sum(1 for _ in self._backend.tools())
@@ -160,17 +159,10 @@ class Tools:
             raise NotSent(f"No browser could be opened for {args.url}: {problem}")
         return _text(f"Opened {args.url} in the default browser.")
 
-    async def _tool_call(self, args: _CallArgs, on_progress: OnProgress | None) -> CallResult:
-        if args.toolName in MANAGEMENT_TOOLS:
-            raise InvalidArguments(f"{args.toolName} is not a tool of a page: call it directly.")
-        target = Target(
-            None if args.sourceId is None else str(args.sourceId),
-            None if args.requestTabId is None else str(args.requestTabId),
-        )
-        inner = Raw(b"{}") if isinstance(args.args, UnsetType) else args.args
-        if first_byte(inner) != b"{":  # above 1 MiB nothing was checked against the schema
-            raise InvalidArguments("The arguments of webmcp_tool_call do not match its inputSchema at args")
-        return await self._backend.call(args.toolName, inner, target=target, on_progress=on_progress)
+    async def _tool_call(self, call: IndirectCall, on_progress: OnProgress | None) -> CallResult:
+        if call.tool in MANAGEMENT_TOOLS:
+            raise InvalidArguments(f"{call.tool} is not a tool of a page: call it directly.")
+        return await self._backend.call(call.tool, call.args, target=call.target, on_progress=on_progress)
 
 
 def _decode(args: Raw, kind: type[Any]) -> Any:

@@ -88,6 +88,7 @@ class ServerHello(Struct, tag_field="type", tag="server-hello", frozen=True, omi
     maxPayload: int
     label: str | None = None
     workspace: str | None = None
+    ports: bool = False
 
 
 class HelloRejected(Struct, tag_field="type", tag="hello/rejected", frozen=True):

@@ -52,7 +52,16 @@ class Reload(Struct, tag_field="type", tag="relay/reload", frozen=True):
     sourceId: str
 
 
-ClientFrame = RelayHello | ListTools | Invoke | Cancel | Reload
+class Admin(Struct, tag_field="type", tag="relay/admin", frozen=True):
+    """A command of a person for the relay that owns the browser. `token` shows that it comes from the same person."""
+
+    requestId: str
+    token: str
+    ask: str
+    args: Maybe = UNSET
+
+
+ClientFrame = RelayHello | ListTools | Invoke | Cancel | Reload | Admin
 
 
 class ServerHello(Struct, tag_field="type", tag="server-hello", frozen=True):
@@ -81,6 +90,8 @@ class Tools(Struct, tag_field="type", tag="relay/tools", frozen=True):
     features: tuple[str, ...] = ()
     originalNames: dict[str, str] = {}
     maxPayload: int | None = None
+    providers: Maybe = UNSET
+    providerTools: Maybe = UNSET
 
 
 class ToolsChanged(Tools, tag_field="type", tag="relay/tools-changed", frozen=True):
@@ -99,6 +110,12 @@ class Progress(Struct, tag_field="type", tag="relay/progress", frozen=True):
     message: Maybe = UNSET
 
 
+class AdminResult(Struct, tag_field="type", tag="relay/admin-result", frozen=True, omit_defaults=True):
+    requestId: str
+    result: Maybe = UNSET
+    error: str | None = None
+
+
 class PlainAnswer(Struct, tag_field="type", tag="relay/result", frozen=True, forbid_unknown_fields=True):
     """A `relay/result` frame about which nothing is odd, read in one pass."""
 
@@ -106,11 +123,11 @@ class PlainAnswer(Struct, tag_field="type", tag="relay/result", frozen=True, for
     result: PlainResult
 
 
-ServerFrame = ServerHello | Tools | ToolsChanged | Result | Progress | PlainAnswer
+ServerFrame = ServerHello | Tools | ToolsChanged | Result | Progress | AdminResult | PlainAnswer
 
 _client_frames = msgspec.json.Decoder(ClientFrame)
 _server_frames: msgspec.json.Decoder[ServerFrame] = msgspec.json.Decoder(
-    ServerHello | Tools | ToolsChanged | Result | Progress
+    ServerHello | Tools | ToolsChanged | Result | Progress | AdminResult
 )
 _plain_answer = msgspec.json.Decoder(PlainAnswer)
 _ANSWER_START = b'{"type":"relay/result"'
@@ -146,6 +163,7 @@ def tools_frame(
     source_map: dict[str, tuple[str, ...]],
     original_names: dict[str, str],
     max_payload: int,
+    providers: tuple[bytes, list[str]] | None = None,
 ) -> bytes:
     """A `relay/tools` or `relay/tools-changed` frame from texts that are kept anyway.
 
@@ -153,7 +171,9 @@ def tools_frame(
         listings: As `ToolBackend.listing`.
         sources: JSON text of the list of rows.
         max_payload: Longest frame the server accepts, in bytes.
+        providers: JSON text of the rows of provider extensions, and the names of their tools.
     """
+    rows = b"" if providers is None else b',"providers":%b,"providerTools":%b' % (providers[0], encode(providers[1]))
     return b"".join(
         (
             b'{"type":',
@@ -168,6 +188,7 @@ def tools_frame(
             encode(FEATURES),
             b',"originalNames":',
             encode(original_names),
+            rows,
             b',"maxPayload":%d}' % max_payload,
         )
     )
@@ -200,6 +221,18 @@ def progress(call_id: str, value: bytes, total: bytes | None, message: bytes | N
     if message is not None:
         parts += [b',"message":', message]
     return b"".join((*parts, b"}"))
+
+
+def admin_request(request_id: str, token: str, ask: str, args: bytes) -> bytes:
+    return encode(Admin(request_id, token, ask, Raw(args)))
+
+
+def admin_result(request_id: str, result: bytes) -> bytes:
+    return encode(AdminResult(request_id, Raw(result)))
+
+
+def admin_error(request_id: str, error: str) -> bytes:
+    return encode({"type": "relay/admin-result", "requestId": request_id, "error": error})
 
 
 def cancel(call_id: str) -> bytes:
