@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -272,6 +273,20 @@ async def test_the_demo_shows_the_whole_way_and_leaves_nothing_behind() -> None:
     port = int(out.partition("port ")[2].partition(" ")[0])
     with pytest.raises(OSError, match=r".*"):
         await trio.open_tcp_stream("127.0.0.1", port)
+
+
+def test_the_demo_leaves_the_settings_of_the_person_alone(tmp_path: Path) -> None:
+    settings = tmp_path / ".webmcp" / "trio-relay.toml"
+    settings.parent.mkdir()
+    settings.write_text("broken [")
+    done = subprocess.run(
+        [sys.executable, "-m", "trio_relay", "demo"],
+        capture_output=True,
+        env=os.environ | {"HOME": str(tmp_path), "USERPROFILE": str(tmp_path)},
+        timeout=40,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [settings]
 
 
 def test_the_demo_takes_no_options(capsys: pytest.CaptureFixture[str]) -> None:
