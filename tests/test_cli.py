@@ -87,7 +87,7 @@ BAD += [
 BAD += [(option, value, "1 to 200") for option in ("--label", "--workspace", "--relay-id")
         for value in ("", "  ", "x" * 201, "a\nb", "\x1b[31m")]  # fmt: skip
 BAD += [("--host", value, "") for value in ("", "a b", "a/b", "http://x", "a,b", "\n")]
-BAD += [("--bridge-extension", value, "32 letters")
+BAD += [(option, value, "32 letters") for option in ("--bridge-extension", "--provider")
         for value in ("", "a" * 31, "a" * 33, "A" * 32, "a" * 32 + "\n", "q" * 32)]  # fmt: skip
 BAD += [("--log-level", value, "debug, info, warning, error") for value in ("", "loud", "DEBUG", "10")]
 BAD += [("--log-file", value, "") for value in ("/nonexistent/folder/file", "/")]
