@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -86,7 +87,7 @@ BAD += [
 BAD += [(option, value, "1 to 200") for option in ("--label", "--workspace", "--relay-id")
         for value in ("", "  ", "x" * 201, "a\nb", "\x1b[31m")]  # fmt: skip
 BAD += [("--host", value, "") for value in ("", "a b", "a/b", "http://x", "a,b", "\n")]
-BAD += [("--bridge-extension", value, "32 letters")
+BAD += [(option, value, "32 letters") for option in ("--bridge-extension", "--provider")
         for value in ("", "a" * 31, "a" * 33, "A" * 32, "a" * 32 + "\n", "q" * 32)]  # fmt: skip
 BAD += [("--log-level", value, "debug, info, warning, error") for value in ("", "loud", "DEBUG", "10")]
 BAD += [("--log-file", value, "") for value in ("/nonexistent/folder/file", "/")]
@@ -272,6 +273,20 @@ async def test_the_demo_shows_the_whole_way_and_leaves_nothing_behind() -> None:
     port = int(out.partition("port ")[2].partition(" ")[0])
     with pytest.raises(OSError, match=r".*"):
         await trio.open_tcp_stream("127.0.0.1", port)
+
+
+def test_the_demo_leaves_the_settings_of_the_person_alone(tmp_path: Path) -> None:
+    settings = tmp_path / ".webmcp" / "trio-relay.toml"
+    settings.parent.mkdir()
+    settings.write_text("broken [")
+    done = subprocess.run(
+        [sys.executable, "-m", "trio_relay", "demo"],
+        capture_output=True,
+        env=os.environ | {"HOME": str(tmp_path), "USERPROFILE": str(tmp_path)},
+        timeout=40,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [settings]
 
 
 def test_the_demo_takes_no_options(capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,12 +127,16 @@ def read_config(args: argparse.Namespace) -> RelayConfig:
         values["invoke_timeout"] = parse_invoke_timeout(args.invoke_timeout)
     if args.max_payload is not None:
         values["max_payload"] = parse_max_payload(args.max_payload)
-    try:
-        bridges = tuple(require_extension_id(value) for value in args.bridge_extension or ())
-    except ConfigError as error:
-        raise ConfigError(f"--bridge-extension takes the id of an extension: {error}") from None
+    bridges = _read_ids("--bridge-extension", args.bridge_extension)
     values["bridge_extensions"] = tuple(dict.fromkeys((OWN_EXTENSION, *bridges)))
     return RelayConfig(host=host, allowed_origins=origins or DEFAULT_ORIGINS, **values)
+
+
+def _read_ids(option: str, values: Sequence[str] | None) -> tuple[str, ...]:
+    try:
+        return tuple(map(require_extension_id, values or ()))
+    except ConfigError as error:
+        raise ConfigError(f"{option} takes the id of an extension: {error}") from None
 
 
 def _read_extensions(args: argparse.Namespace) -> tuple[ExtensionSettings, Path] | None:
@@ -142,7 +146,7 @@ def _read_extensions(args: argparse.Namespace) -> tuple[ExtensionSettings, Path]
         if args.provider or args.serve_extensions:
             raise ConfigError("--provider and --serve-extensions need a home directory (HOME)")
         return None
-    providers = tuple(map(require_extension_id, args.provider or ()))
+    providers = _read_ids("--provider", args.provider)
     if os.path.exists(home / "trio-relay.toml"):
         from trio_relay.extensions.config_file import read_settings
 
@@ -286,7 +290,7 @@ def _provider(words: Sequence[str]) -> NoReturn:
 
     parser = _command_parser(
         "provider",
-        commands.USAGE.removeprefix("trio-relay provider "),
+        commands.USAGE.removeprefix(f"{commands.PROG} "),
         "Who may call the tools that --serve-extensions serves, and what they did.",
     )
     _require_stdout(parser, "start me in a terminal")

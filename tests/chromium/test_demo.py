@@ -193,6 +193,21 @@ async def test_ended_in_the_middle_it_leaves_nothing(folder: Path, how: str, aft
     assert_nothing_left(folder)
 
 
+async def test_nothing_is_written_into_the_home(folder: Path) -> None:
+    """Beside its profile a browser keeps the settings of its crash reporter there, for one."""
+    home = folder / "home"
+    home.mkdir()
+    done = await trio.run_process(
+        [sys.executable, "-m", "trio_relay", "demo", "--browser"],
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+        env=os.environ | {"TMPDIR": str(folder), "HOME": str(home)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(home.iterdir()) == []
+
+
 async def test_a_program_that_is_no_browser_is_one_line(folder: Path) -> None:
     done = await trio.run_process(
         [sys.executable, "-m", "trio_relay", "demo", "--browser=true"],

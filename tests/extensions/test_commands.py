@@ -13,7 +13,7 @@ import pytest
 from trio_relay.core.policy import Policy, Refusal
 from trio_relay.errors import ConfigError
 from trio_relay.extensions.audit import AuditLog
-from trio_relay.extensions.commands import RelayLink, run
+from trio_relay.extensions.commands import RelayLink, build_parser, run
 from trio_relay.extensions.gate import WaitingReview
 from trio_relay.extensions.store import ProviderStore
 
@@ -63,7 +63,7 @@ def test_at_first_everything_is_off(shell: Shell) -> None:
         "allowed": "nobody",
         "denied": "nobody",
         "pending": "0",
-        "reviews": "no relay is running",
+        "reviews": "no relay is running that serves extensions",
     }
     assert not shell.store.directory.exists(), "looking changes nothing"
 
@@ -128,6 +128,21 @@ def test_what_still_stands_in_the_way_is_said(shell: Shell) -> None:
     assert "off altogether" in shell("review", "on")
     shell("disable")
     assert "the endpoint is off" in shell("allow", FRIEND)
+
+
+def test_each_word_has_a_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv, usage in (
+        (["pending", "--help"], "usage: trio-relay provider pending [-h]\n"),
+        (["writes", "--help"], "usage: trio-relay provider writes [-h] on|off\n"),
+    ):
+        with pytest.raises(SystemExit):
+            build_parser().parse_args(argv)
+        assert capsys.readouterr().out.startswith(usage)
+
+
+def test_what_stands_in_the_way_is_said_when_something_is_turned_on(shell: Shell) -> None:
+    assert "the endpoint is off" in shell("writes", "on")
+    assert shell("writes", "off").count("\n") == 1
 
 
 def test_reviews_are_those_of_the_running_relay(shell: Shell) -> None:

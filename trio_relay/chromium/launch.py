@@ -75,8 +75,10 @@ async def open_chromium(
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         words.append("--no-sandbox")  # Chromium refuses to run as root with it
     try:
-        # Its own temporary files go with the folder too: a browser that is killed leaves some.
-        async with _piped([*words, "about:blank"], os.environ | {"TMPDIR": folder}) as devtools:
+        # What it writes beside its profile goes with the folder too: temporary files (a browser that is killed leaves
+        # some), and on Linux the crash reporter's settings, which would be the ones of the person's own browser.
+        places = {"TMPDIR": folder, "XDG_CONFIG_HOME": f"{folder}/config", "XDG_CACHE_HOME": f"{folder}/cache"}
+        async with _piped([*words, "about:blank"], os.environ | places) as devtools:
             yield devtools
     finally:
         _remove(folder)

@@ -31,10 +31,12 @@ DEFAULT_TAIL = 50
 MAX_SHOWN = 100
 MAX_SHOWN_ARGUMENTS = 300
 
-USAGE = (
-    "trio-relay provider status | enable | disable | allow ID | deny ID | pending | approve ID | writes on|off | "
-    "review on|off | reviews | review approve|deny ID | audit [--tail N] [--caller ID]"
-)
+PROG = "trio-relay provider"
+USAGE = f"""{PROG} status | enable | disable
+       {PROG} pending | approve ID | allow ID | deny ID
+       {PROG} writes on|off | review on|off
+       {PROG} reviews | review approve|deny ID
+       {PROG} audit [--tail N] [--caller ID]"""
 
 
 class RelayLink(Protocol):
@@ -53,9 +55,9 @@ def build_parser(parser: argparse.ArgumentParser | None = None) -> argparse.Argu
         parser: To add them to; its `error` says how mistakes are told. None for one of argparse's own.
     """
     if parser is None:
-        parser = argparse.ArgumentParser(prog="trio-relay provider", usage=USAGE, allow_abbrev=False)
+        parser = argparse.ArgumentParser(prog=PROG, usage=USAGE, allow_abbrev=False)
     kind = type(parser)
-    words = parser.add_subparsers(dest="word", required=True, metavar="COMMAND", parser_class=kind)
+    words = parser.add_subparsers(dest="word", required=True, metavar="COMMAND", parser_class=kind, prog=PROG)
     add = partial(words.add_parser, allow_abbrev=False)
     add("status", help="the switches, and who may call")
     add("enable", help="let extensions call that are allowed")
@@ -67,9 +69,10 @@ def build_parser(parser: argparse.ArgumentParser | None = None) -> argparse.Argu
     ):
         add(word, help=text).add_argument("id", metavar="ID", help="extension id: 32 letters from a to p")
     add("pending", help="extensions that have asked and wait for approval")
-    add("writes", help="whether tools may be called that change something").add_argument("to", choices=("on", "off"))
+    writes = add("writes", help="on|off: whether tools may be called that change something")
+    writes.add_argument("to", choices=("on", "off"), metavar="on|off")
     review = add("review", help="on|off: whether each write waits for you; approve|deny ID: decide about one")
-    review.add_argument("to", choices=("on", "off", "approve", "deny"))
+    review.add_argument("to", choices=("on", "off", "approve", "deny"), metavar="on|off|approve|deny")
     review.add_argument("review_id", nargs="?", metavar="ID")
     add("reviews", help="writes that wait for a decision")
     audit = add("audit", help="what was asked to be changed, by whom, and what came of it")
@@ -195,7 +198,7 @@ class _Commands:
 
     def _waiting(self) -> str:
         if self._link is None:
-            return "no relay is running"
+            return "no relay is running that serves extensions"
         try:
             return str(len(self._link.reviews()))
         except RelayError as error:
@@ -204,7 +207,7 @@ class _Commands:
     def _switch(self, name: str, on: bool) -> int:
         policy = self._store.change(lambda policy: msgspec.structs.replace(policy, **{name: on}))
         self._say(_TEXTS[name, on])
-        for hint in _hints(policy):
+        for hint in _hints(policy) if on else ():
             self._say(hint)
         return 0
 
@@ -234,7 +237,7 @@ class _Commands:
 
     def _reviews(self) -> int:
         if self._link is None:
-            self._say("No relay is running, so nothing waits for a decision.")
+            self._say("No relay is running that serves extensions, so nothing waits for a decision.")
             return 0
         rows = self._link.reviews()
         for row in rows:
@@ -249,7 +252,7 @@ class _Commands:
 
     def _decide(self, review_id: str, approve: bool) -> int:
         if self._link is None:
-            self._say("No relay is running, so nothing waits for a decision.")
+            self._say("No relay is running that serves extensions, so nothing waits for a decision.")
             return 1
         self._say(tidy(self._link.decide_review(review_id, approve), 500))
         return 0
@@ -275,7 +278,9 @@ _TEXTS = {
 
 def _hints(policy: Policy) -> list[str]:
     """What still stands in the way of a call."""
-    if policy.enabled and not policy.allowed:
+    if not policy.enabled:
+        return ["But the endpoint is off: trio-relay provider enable"]
+    if not policy.allowed:
         return ["Nobody is allowed yet: trio-relay provider pending, then approve ID"]
     if policy.review and not policy.writes:
         return ["Tools that change something are off altogether: trio-relay provider writes on"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import site
 import socket
 import sys
 import textwrap
@@ -55,10 +57,17 @@ def print_failure(problem: str) -> None:
 
 @asynccontextmanager
 async def open_relay(steps: Steps) -> AsyncIterator[tuple[Client, int]]:
-    """A relay process on a free port: the client that started it, and the port."""
+    """A relay process on a free port: the client that started it, and the port.
+
+    It has no home: with the person's `trio-relay.toml` it would take the place of their own relay in `relay.json`, or
+    not start at all.
+    """
     port = _free_port()
     arguments = ["-m", "trio_relay", "--port", str(port), "--log-level", "error"]
-    async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=arguments))) as client:
+    # Nothing can be in or under the null device. Python finds what `pip install --user` installed through the home too.
+    environ = {"HOME": os.devnull, "USERPROFILE": os.devnull, "PYTHONUSERBASE": site.getuserbase()}
+    relay = StdioServerParameters(command=sys.executable, args=arguments, env=environ)
+    async with Client(stdio_client(relay)) as client:
         steps.done("An MCP client started a relay and shook hands.", f"port {port} is open for browsers")
         yield client, port
 
