@@ -315,6 +315,23 @@ async def test_an_approved_write_is_not_executed_in_another_tab_than_the_one_it_
     assert desk.lines() == [("refused", "save", "cancelled")]
 
 
+async def test_a_write_is_not_executed_in_another_tab_than_the_one_that_was_recorded(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent = desk.audit.intent
+
+    def slow(*args: Any) -> OpenEntry:
+        entry = intent(*args)
+        desk.page.target = "another tab"  # while the disk took its time
+        return entry
+
+    monkeypatch.setattr(desk.audit, "intent", slow)
+    async with desk.client() as client:
+        assert "call again" in await refused(client, "save")
+    assert desk.page.executed == []
+    assert desk.lines() == [("intent", "save", "started"), ("outcome", "save", "cancelled")]
+
+
 async def test_when_the_relay_stops_deciding_nothing_that_waits_is_executed(tmp_path: Path) -> None:
     desk = opened(tmp_path, review=True)
     async with desk.client() as client, calling(client) as results:

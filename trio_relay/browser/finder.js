@@ -75,6 +75,9 @@ function discover(port) {
   });
 }
 
+/** What answers on a port need not be a relay, so only texts are taken for texts: the popup shows them, and must not fail at them. */
+const asText = (value) => (typeof value === "string" ? value : undefined);
+
 /** @returns {Relay|null} null for anything that is no `server-hello` of a relay. */
 export function readHello(data, port) {
   let hello;
@@ -84,7 +87,8 @@ export function readHello(data, port) {
     return null;
   }
   if (hello?.type !== "server-hello" || !SERVICES.includes(hello.service) || hello.version !== 1) return null;
-  const { relayId, instanceId, label, workspace } = hello;
+  const [relayId, instanceId, label, workspace] = [hello.relayId, hello.instanceId, hello.label, hello.workspace].map(asText);
+  if (instanceId === undefined) return null; // relays are told apart by it
   const maxPayload = Number.isSafeInteger(hello.maxPayload) && hello.maxPayload > 0 ? hello.maxPayload : DEFAULT_MAX_PAYLOAD;
   return { port, relayId, instanceId, label, workspace, maxPayload, ports: hello.ports === true };
 }

@@ -24,5 +24,6 @@ export async function watchPermission(tell) {
 export async function makeChromeAsk(port) {
   const address = `http://127.0.0.1:${port ?? RANGE[0]}/`;
   // What answers, if anything, does not matter here.
-  await fetch(address, { method: "HEAD", mode: "no-cors", cache: "no-store", credentials: "omit" }).catch(() => {});
+  const request = { method: "HEAD", mode: "no-cors", cache: "no-store", credentials: "omit", redirect: "manual" };
+  await fetch(address, request).catch(() => {});
 }

@@ -22,8 +22,14 @@ const encoder = new TextEncoder();
 /** 32 letters from a to p, and nothing else. */
 export const isExtensionId = (value) => typeof value === "string" && /^[a-p]{32}$/.test(value) && value.length === 32;
 
-/** Another extension, by what the browser says of a sender; web pages have no id. */
+/** The id of an extension that is not this one. */
 const isOther = (id) => isExtensionId(id) && id !== chrome.runtime.id;
+
+/**
+ * Another extension, by what the browser says of a sender. Web pages have no id. Scripts of an extension in web pages have its id, but
+ * the page's origin: who approved the extension has not approved what a page may have broken into. Workers have no origin.
+ */
+const isOtherSender = (sender) => isOther(sender?.id) && [undefined, `chrome-extension://${sender.id}`].includes(sender.origin);
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -209,7 +215,7 @@ export class Tunnel {
 
   /** A message of another extension. Listener of `onMessageExternal`: returns true if it will be answered, perhaps later. */
   asked(message, sender, answer) {
-    if (!isOther(sender.id) || (this.accepted && !this.serves)) return undefined;
+    if (!isOtherSender(sender) || (this.accepted && !this.serves)) return undefined;
     void this.#probed(message, sender.id, answer);
     return true;
   }
@@ -229,8 +235,8 @@ export class Tunnel {
 
   /** Another extension has connected. What it sends while there is no tunnel is kept for it, within limits. */
   async connected(port) {
-    const senderId = port.sender?.id;
-    if (!isOther(senderId)) return port.disconnect();
+    if (!isOtherSender(port.sender)) return port.disconnect();
+    const senderId = port.sender.id;
     let backlog = [];
     let gone = false;
     const keep = (message) => {

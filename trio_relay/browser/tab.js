@@ -147,7 +147,7 @@ export class SharedTab {
         this.sharing.accepted();
         break;
       case "hello/rejected":
-        this.refusal = frame.message;
+        this.refusal = typeof frame.message === "string" ? frame.message : "";
         break;
       case "invoke":
         this.call(frame);

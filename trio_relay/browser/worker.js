@@ -32,7 +32,8 @@ chrome.runtime.onMessage.addListener((message, sender) => {
 });
 
 chrome.runtime.onConnect.addListener((port) => {
-  if (port.name !== "popup" || port.sender?.id !== chrome.runtime.id) return;
+  // By its origin: scripts in web pages have our id too, and a page may have broken into the process they share with it.
+  if (port.name !== "popup" || port.sender?.origin !== location.origin) return;
   popups.add(port);
   port.onDisconnect.addListener(() => popups.delete(port));
   port.onMessage.addListener(({ type }) => type === "look" && void sharing.look());
@@ -76,6 +77,8 @@ async function reachPage(tabId) {
 }
 
 async function start() {
+  // The settings are none of the business of scripts in web pages, ours among them.
+  await chrome.storage.local.setAccessLevel({ accessLevel: "TRUSTED_CONTEXTS" });
   if (!(await chrome.alarms.get(ALARM))) await chrome.alarms.create(ALARM, { periodInMinutes: ALARM_MINUTES });
   await reachOpenPages();
   await sharing.look();

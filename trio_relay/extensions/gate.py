@@ -165,7 +165,7 @@ class Gate:
         except trio.Cancelled:
             await self._record_refusal(asked, facts, Refused(Refusal.CANCELLED))
             raise
-        return await self._execute(entry, execute, failed)
+        return await self._execute(entry, partial(_require_same_target, asked, facts), execute, failed)
 
     async def _admit(self, asked: Asked, facts: Facts, verdict: Verdict) -> None:
         """Return when a write may be executed now; it is counted then. Raises `Refused`."""
@@ -212,19 +212,19 @@ class Gate:
         verdict = decide(policy, asked.sender, write=True)
         if isinstance(verdict, Refusal):
             raise Refused(verdict)
-        if asked.facts().target != before.target:
-            raise Refused(
-                Refusal.CANCELLED,
-                "While the call waited for a decision, its tool came to belong to another tab, or the tab was "
-                "reloaded. It was not executed: call again.",
-            )
+        _require_same_target(asked, before)
 
     async def _execute(
-        self, entry: OpenEntry, execute: Callable[[], Awaitable[_Result]], failed: Callable[[_Result], bool]
+        self,
+        entry: OpenEntry,
+        check: Callable[[], None],
+        execute: Callable[[], Awaitable[_Result]],
+        failed: Callable[[_Result], bool],
     ) -> _Result:
         try:
             # Cancelled while the line was written? An execution may begin without a pause that would notice.
             await trio.lowlevel.checkpoint_if_cancelled()
+            check()  # the disk may have taken its time
             result = await execute()
         except BaseException as error:
             try:
@@ -284,12 +284,22 @@ class Gate:
                 logger.warning("%s", problem)
 
 
+def _require_same_target(asked: Asked, before: Facts) -> None:
+    """Raise `Refused` if the call would not reach the tab any more that was decided about, and recorded."""
+    if asked.facts().target != before.target:
+        raise Refused(
+            Refusal.CANCELLED,
+            "While the call waited, its tool came to belong to another tab, or the tab was reloaded. It was not "
+            "executed: call again.",
+        )
+
+
 def _row(review: Review) -> WaitingReview:
     return WaitingReview(review.review_id, review.sender_id, review.tool, review.since, review.arguments)
 
 
 def _outcome_of(error: BaseException) -> Outcome:
     cause = innermost(error)
-    if isinstance(cause, trio.Cancelled):
+    if isinstance(cause, (trio.Cancelled, Refused)):
         return Outcome.CANCELLED
     return Outcome.TIMED_OUT if isinstance(cause, TimedOut) else Outcome.FAILED

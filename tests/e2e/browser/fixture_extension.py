@@ -89,6 +89,7 @@ def _write(folder: Path, worker: str, permissions: Sequence[str]) -> None:
         "name": folder.name,
         "version": "1",
         "permissions": permissions,
+        "host_permissions": ["http://*/*"],
         "background": {"service_worker": "worker.js"},
         "externally_connectable": {"ids": ["*"]},
     }

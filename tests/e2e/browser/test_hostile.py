@@ -69,6 +69,33 @@ PATCHES = {
 }
 
 
+WAKE = """for (let n = 0; n < 100; n++) {
+  document.dispatchEvent(new Event("prerenderingchange"));
+  window.dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true}));
+}"""
+
+COUNT = """(() => {
+  globalThis.announced = 0;
+  chrome.runtime.onMessage.addListener(({type}) => void (globalThis.announced += type === "page"));
+})()"""
+
+AS_SCRIPT_IN_PAGE = """(async () => {
+  const [{id}] = await chrome.tabs.query({url: "http://*/*"});
+  const func = () => new Promise((told) => {
+    const heard = [];
+    const port = chrome.runtime.connect({name: "popup"});
+    port.onMessage.addListener((status) => heard.push(status));
+    setTimeout(async () => {
+      const settings = await chrome.storage.local.get().catch((error) => error.message);
+      const change = await chrome.storage.local.set({enabled: false}).then(() => "done", () => "refused");
+      told({heard, settings, change});
+    }, 500);
+  });
+  return (await chrome.scripting.executeScript({target: {tabId: id}, func}))[0].result;
+})()"""
+"""In the worker: what a script of ours in a web page can do, and so can a page that has broken out of its world."""
+
+
 async def honest_lives_on(setting: Setting, page: Page) -> None:
     """The honest tab, of another origin, has its tool and its call is run once."""
     runs = await page.evaluate("window.runs")
@@ -146,3 +173,20 @@ async def test_a_page_that_takes_our_scripts_away_costs_only_itself(setting: Set
     await bad.evaluate("document.dispatchEvent(new CustomEvent('trio-relay:newer'))")
     await setting.relay.wait_tools("echo")
     await honest_lives_on(setting, honest)
+
+
+async def test_a_page_that_plays_the_browser_does_not_wake_the_worker(setting: Setting) -> None:
+    page = await setting.show(ECHO, "echo")
+    await setting.browser.in_worker(COUNT)
+    await page.evaluate(WAKE)
+    assert text_of(await setting.relay.call("echo", {"q": 1})) == 'echo {"q":1}'
+    assert await setting.browser.in_worker("globalThis.announced") == 0
+
+
+async def test_a_page_that_broke_into_our_script_learns_and_changes_nothing_of_the_others(setting: Setting) -> None:
+    await setting.show(ECHO, "echo")
+    found = await setting.browser.in_worker(AS_SCRIPT_IN_PAGE)
+    assert found["heard"] == []
+    assert "not allowed" in found["settings"]
+    assert found["change"] == "refused"
+    assert await setting.browser.in_worker("chrome.storage.local.get('enabled').then(({enabled}) => enabled ?? true)")

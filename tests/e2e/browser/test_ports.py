@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from tests.e2e.browser.fixture_extension import CONNECT, SEND, FixtureExtension, load_fixture
+from tests.e2e.browser.fixture_extension import CONNECT, ECHO_WORKER, SEND, FixtureExtension, load_fixture
 from tests.e2e.browser.setting import EXTENSION_ID, Browser, open_browser, until
 from tests.e2e.browser.site import open_site
 from tests.helpers import PATIENCE, free_port
@@ -268,3 +268,30 @@ async def test_a_web_page_reaches_nobody(tmp_path: Path) -> None:
         page = await stage.browser.open(site.page(""))
         assert await page.evaluate("typeof globalThis.chrome?.runtime?.sendMessage") == "undefined"
         assert await page.evaluate("typeof globalThis.chrome?.runtime?.connect") == "undefined"
+
+
+FROM_A_PAGE = """(async () => {
+  const [{id}] = await chrome.tabs.query({url: "http://*/*"});
+  const func = (ours) => new Promise((told) => {
+    const seen = {gone: false, answer: null};
+    chrome.runtime.connect(ours, {name: "p"}).onDisconnect.addListener(() => (seen.gone = true));
+    const settle = (answer, ms = 300) => setTimeout(() => told({...seen, answer}), ms);
+    chrome.runtime.sendMessage(ours, "hello").then((answer) => settle(answer ?? null), () => settle("rejected"));
+    settle("none", 3000);
+  });
+  return (await chrome.scripting.executeScript({target: {tabId: id}, func, args: [%r]}))[0].result;
+})()"""
+"""In the worker of a fixture: probe our extension, and connect, in a script of the fixture in a web page."""
+
+
+async def test_a_script_of_another_extension_in_a_web_page_does_not_speak_for_it(tmp_path: Path) -> None:
+    async with open_site() as site, open_stage(tmp_path, answer_probe, echo_port) as stage:
+        await stage.browser.open(site.page(""))
+        other = await load_fixture(stage.browser, tmp_path / "scripts", ECHO_WORKER, "scripting")
+        worker = await other.worker()
+        await until(lambda: worker.evaluate("globalThis.chrome?.scripting !== undefined"))
+        found = await worker.evaluate(FROM_A_PAGE % EXTENSION_ID)
+        assert found["gone"]
+        assert found["answer"] in (None, "none", "rejected")
+        for own in (worker, await other.page()):
+            assert (await own.evaluate(call(SEND, "hello")))["from"] == other.id

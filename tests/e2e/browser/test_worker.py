@@ -13,6 +13,15 @@ from tests.e2e.browser.test_calls import begin
 pytestmark = pytest.mark.chromium
 
 
+ANNOUNCE = """(async () => {
+  const [{id}] = await chrome.tabs.query({url: "http://*/*"});
+  const {page} = await chrome.tabs.sendMessage(id, {type: "state?"}, {frameId: 0});
+  const func = (page) => chrome.runtime.sendMessage({type: "page", page}).catch(() => {});
+  await chrome.scripting.executeScript({target: {tabId: id}, func, args: [page]});
+})()"""
+"""In the worker: let the page that is open say once more that it is there."""
+
+
 async def replaced(setting: Setting, known: str) -> None:
     """The only source has another socket than the known one, and its tools."""
     await wait_sources(setting.relay, lambda s: len(s) == 1 and s[0]["sourceId"] != known and s[0]["toolCount"] > 0)
@@ -33,7 +42,7 @@ async def test_a_page_that_says_again_that_it_is_there_loses_no_call(setting: Se
     page = await setting.show(ECHO + HANG, "echo", "hang")
     request = await begin(setting, page)
     # As when a worker has just started: it asks all pages, and their announcements come after.
-    await page.evaluate("void document.dispatchEvent(new Event('prerenderingchange'))")
+    await setting.browser.in_worker(ANNOUNCE)
     for _ in range(10):
         assert not (await setting.relay.call("echo")).get("isError")
     await page.evaluate("window.finish('kept')")

@@ -70,7 +70,7 @@
         answer(String(message.callId), message.result, text.length);
         break;
       case "progress":
-        port?.postMessage({ ...message, callId: String(message.callId) });
+        if (limits.has(message.callId)) port?.postMessage(message);
         break;
     }
   }
@@ -125,9 +125,10 @@
   chrome.runtime.onMessage.addListener((message, sender, respond) => {
     if (!signal.aborted && sender.id === chrome.runtime.id && message?.type === "state?") respond(summary());
   });
-  // A bfcached page lost its port when it was put away, and is a page of this tab again.
-  window.addEventListener("pageshow", ({ persisted }) => persisted && announce(), { signal });
-  document.addEventListener("prerenderingchange", announce, { signal });
+  // A bfcached page lost its port when it was put away, and is a page of this tab again. Only the browser's own events count: each
+  // announcement wakes the worker, which may then look for a relay.
+  window.addEventListener("pageshow", ({ isTrusted, persisted }) => isTrusted && persisted && announce(), { signal });
+  document.addEventListener("prerenderingchange", ({ isTrusted }) => isTrusted && announce(), { signal });
   document.addEventListener(UP, ({ detail }) => fromPage(detail), { signal });
 
   // Of two scripts of ours in one page (the extension was reloaded) the older one goes.
