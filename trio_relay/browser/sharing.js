@@ -16,6 +16,10 @@ const RESCAN_AT = [10_000, 20_000, 30_000];
 /** Pages that come while no relay is there do not each start a search: there is one for all of them after this pause, in ms. */
 const SEARCH_PAUSE = 1000;
 
+/** Whether a page that appeared was reached is looked at this long after, in ms, and so many times. */
+const SURE_AFTER = 300;
+const SURE_TIMES = 4;
+
 export class Sharing {
   /**
    * @param {() => void} onChange called when what `status` says may have changed
@@ -174,6 +178,17 @@ export class Sharing {
       else this.soon ??= setTimeout(() => this.#lookNow(), pause);
     }
     await this.share(tab, page);
+    this.#makeSure(tab, page, SURE_TIMES);
+  }
+
+  /** A page can speak up before Chrome has made it the page of its tab; then it was not reached, and is asked again. */
+  #makeSure(tab, page, times) {
+    if (times === 0) return;
+    setTimeout(async () => {
+      if (!this.relay || this.tabs.get(tab)?.pageId === page) return;
+      await this.ask(tab);
+      this.#makeSure(tab, page, times - 1);
+    }, SURE_AFTER);
   }
 
   /** Whether pages of this origin may be shared. Asked again by each page, in case the tab went elsewhere meanwhile. */

@@ -156,7 +156,7 @@ export class SharedTab {
         this.cancel(frame.callId, frame.reason);
         break;
       case "reload":
-        void chrome.tabs.reload(this.tab).catch(() => {});
+        if (this.page) void chrome.tabs.reload(this.tab).catch(() => {}); // between pages it may be another site's already
         break;
       case "open":
         openPage(frame.url);

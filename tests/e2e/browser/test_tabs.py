@@ -122,6 +122,23 @@ async def test_a_page_of_another_origin_takes_the_place_of_the_first(setting: Se
     assert text_of(await setting.relay.call("where")) == "/two"
 
 
+async def test_a_page_that_speaks_up_before_it_is_the_tabs_page_is_asked_again(setting: Setting) -> None:
+    """Under load the first port leads to the page that is just going, which refuses it."""
+    page = await setting.show(ECHO, "echo", name="/one")
+    await setting.browser.in_worker("""
+        const connect = chrome.tabs.connect;
+        self.missed = 0;
+        chrome.tabs.connect = (tab, about) => {
+          if (self.missed++ === 1) chrome.tabs.connect = connect;
+          return connect(tab, {...about, name: "the page before"});
+        };
+    """)
+    await page.command("Page.navigate", url=setting.site.page(WHERE, "/two"))
+    await setting.relay.wait_tools("where")
+    assert text_of(await setting.relay.call("where")) == "/two"
+    assert await setting.browser.in_worker("self.missed") == 2
+
+
 async def test_a_page_from_the_back_forward_cache_works_again(setting: Setting) -> None:
     page = await setting.show(ECHO, "echo", name="/one")
     await page.evaluate("window.mark = 'kept'")
