@@ -16,6 +16,8 @@ const QUICK_LOSSES = 3;
 const QUICK_PAUSE = 10_000;
 /** Beyond it a timer of a browser fires at once, in ms. */
 const LONGEST_TIMER = 2 ** 31 - 1;
+/** Between two states of one page, in ms; what it registers meanwhile is told together. */
+const NEXT_STATE_AFTER = 20;
 const MAX_ICON_URL = 4096;
 const MAX_PROGRESS_MESSAGE = 1000;
 const FEATURES = ["open"];
@@ -82,6 +84,7 @@ export class SharedTab {
         this.tools = message.tools;
         await this.showTools();
         this.sharing.onChange();
+        setTimeout(() => this.page === port && port.postMessage({ type: "state-done" }), NEXT_STATE_AFTER);
         break;
       case "result":
         this.answer(message.callId, message.result);

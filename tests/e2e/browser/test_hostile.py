@@ -122,6 +122,30 @@ async def test_garbage_in_our_events_harms_nobody(setting: Setting) -> None:
     assert await honest.evaluate("window.runs") == 1
 
 
+async def test_a_page_that_never_stops_changing_its_tools_is_heard_now_and_then(setting: Setting) -> None:
+    """Each state costs the one worker that serves all tabs."""
+    page = await setting.show(ECHO, "echo")
+    await setting.browser.in_worker("""
+        self.lists = 0;
+        const send = WebSocket.prototype.send;
+        WebSocket.prototype.send = function (frame) {
+          if (frame.startsWith('{"type":"tools/list"')) self.lists++;
+          return send.call(this, frame);
+        };
+    """)
+    states = 3_000
+    await page.evaluate(f"""(async () => {{
+      for (let n = 1; n <= {states}; n++) {{
+        const tools = [{{name: "t" + n, description: "", inputSchema: {{type: "object"}}}}];
+        const detail = JSON.stringify({{type: "state", runtime: "document.modelContext", tools}});
+        document.dispatchEvent(new CustomEvent("trio-relay:from-page", {{detail}}));
+        if (n % 100 === 0) await new Promise((go) => setTimeout(go, 0));
+      }}
+    }})()""")
+    await setting.relay.wait_tools(f"t{states}")
+    assert await setting.browser.in_worker("self.lists") < states / 10
+
+
 async def test_forged_results_answer_no_call_of_another_tab(setting: Setting) -> None:
     setting.site.page(HANG, "/honest")
     honest = await setting.browser.open(setting.site.url("/honest", "localhost"))

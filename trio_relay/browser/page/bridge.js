@@ -7,6 +7,7 @@
  * Over the port, up       {type: "state", origin, runtime, tools} | {type: "result", callId, result} | {type: "progress", callId, …}
  *                         | {type: "too-large", callId, size}
  * Over the port, down     {type: "call", callId, toolName, args, limit} | {type: "cancel", callId, reason}
+ *                         | {type: "state-done"}: the next state, if there is one
  *                         | {type: "farewell"}: the worker closes the port on purpose; do not wake it
  * The port's name is the id of the page it is meant for, `page` above: another page may have come meanwhile.
  */
@@ -24,6 +25,9 @@
   const { signal } = retired;
   let port = null;
   let state = { type: "state", origin: location.origin, runtime: null, tools: [] };
+  /** Whether the worker is busy with a state of ours, and whether there is a newer one. */
+  let inWork = false;
+  let newer = false;
   let announced = false;
   /** callId → largest size of its result that can be sent, in bytes. */
   const limits = new Map();
@@ -63,7 +67,7 @@
       case "state":
         if (!Array.isArray(message.tools)) return;
         state = { ...state, runtime: message.runtime == null ? null : String(message.runtime), tools: message.tools };
-        port?.postMessage(state);
+        showState();
         if (!announced) announce();
         break;
       case "result":
@@ -73,6 +77,20 @@
         if (limits.has(message.callId)) port?.postMessage(message);
         break;
     }
+  }
+
+  /**
+   * One state at a time, and of those that come meanwhile the last: the worker says when it is done with one. A page that never stops
+   * changing its tools would keep it from all other tabs.
+   */
+  function showState() {
+    if (!port || inWork) {
+      newer = true;
+      return;
+    }
+    inWork = true;
+    newer = false;
+    port.postMessage(state);
   }
 
   /** A result whose characters are already more than the bytes allowed is not carried any further. */
@@ -94,11 +112,17 @@
   function adopt(opened) {
     port?.disconnect();
     port = opened;
+    inWork = newer = false;
     limits.clear();
     let farewell = false;
     opened.onMessage.addListener((message) => {
       if (message.type === "farewell") {
         farewell = true;
+        return;
+      }
+      if (message.type === "state-done") {
+        inWork = false;
+        if (newer) showState();
         return;
       }
       if (message.type === "call") limits.set(message.callId, message.limit);
@@ -114,7 +138,7 @@
       // The worker closes its ports with a farewell when it wants none; otherwise it died, and has calls to take.
       if (!signal.aborted && !farewell) setTimeout(announce, WAKE_AFTER);
     });
-    opened.postMessage(state);
+    showState();
   }
 
   chrome.runtime.onConnect.addListener((opened) => {
