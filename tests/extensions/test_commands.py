@@ -24,7 +24,11 @@ class Link:
     """A relay with one write that waits."""
 
     def __init__(self) -> None:
-        self.rows = [WaitingReview("0a1b", FRIEND, "save", "2026-01-02T03:04:05+00:00", '{"name":"Ada\x1b"}')]
+        self.rows = [
+            WaitingReview(
+                "0a1b", FRIEND, "save", "2026-01-02T03:04:05+00:00", '{"name":"Ada\x1b"}', "Shop (https://shop.example)"
+            )
+        ]
         self.decided: list[tuple[str, bool]] = []
 
     def reviews(self) -> list[WaitingReview]:
@@ -150,6 +154,7 @@ def test_reviews_are_those_of_the_running_relay(shell: Shell) -> None:
     assert "No relay is running" in shell("review", "approve", "0a1b", code=1)
     shell.link = link = Link()
     text = shell("reviews")
+    assert "in Shop (https://shop.example)" in text
     assert text.splitlines()[0].split("  ")[:4] == ["0a1b", "2026-01-02T03:04:05+00:00", FRIEND, "save"]
     assert "\x1b" not in text
     assert "reviews:   1" in shell("status")

@@ -18,6 +18,7 @@ from tests.extensions.setting import ERAS, HOST, PATIENCE, Desk, refused, text_o
 from trio_relay.core.backend import SourceView, Target
 from trio_relay.core.pending import OnProgress, Progress
 from trio_relay.core.policy import REASONS, Policy, Refusal
+from trio_relay.core.registry import Source
 from trio_relay.core.results import CallResult
 from trio_relay.core.tooldef import ToolDef
 from trio_relay.errors import ConfigError, SourceLost
@@ -250,6 +251,17 @@ def test_in_doubt_an_indirect_call_is_a_write(
     backend.join("s1", "1", read_only("look"), read_only("both"), "save")
     backend.join("s2", "2", "both")
     assert relay.describe("webmcp_tool_call", arguments) == facts
+
+
+def test_the_person_who_decides_reads_which_page_it_is(backend: Backend, relay: RelayTools) -> None:
+    """Names of tools say little (`search_ed93`); a title is a page's own words, and cannot move the cursor."""
+    backend.tabs.registry.join(Source("s1", "1", 1, 1, title="Shop\x1b[2J\nof tea", origin="https://shop.example"), 1)
+    backend.tabs.publish("s1", "save")
+    where = relay.describe("save", {}).where
+    assert where.endswith("of tea (https://shop.example)")
+    assert where.isprintable()
+    assert relay.describe("webmcp_tool_call", {"toolName": "save"}).where == where
+    assert relay.describe("webmcp_open_page", {}).where == ""
 
 
 def test_an_earlier_name_of_a_write_cannot_be_passed_off_as_a_read(backend: Backend, relay: RelayTools) -> None:

@@ -64,6 +64,7 @@ class Review:
         deadline: On the clock of `Reviews`; None waits for ever. From then on it has timed out.
         arguments: For the person who decides; JSON text, cut by whoever files it. Never written to a file.
         since: ISO-8601, UTC; for display.
+        where: What it would change, for display.
         wake: Called at every change of `state`.
     """
 
@@ -74,6 +75,7 @@ class Review:
     wake: Callable[[], None]
     arguments: str = ""
     since: str = ""
+    where: str = ""
     state: State = field(default=State.WAITING)
 
 
@@ -99,12 +101,13 @@ class Reviews:
         *,
         arguments: str = "",
         since: str = "",
+        where: str = "",
     ) -> Review:
         """Let a write wait. Raises `TooManyReviews`."""
         mine = [review for review in self._reviews.values() if review.sender_id == sender_id and review.state in OPEN]
         if len(mine) >= MAX_WAITING_PER_CALLER:
             raise TooManyReviews(sender_id)
-        review = Review(secrets.token_hex(6), sender_id, tool, deadline, wake, arguments, since)
+        review = Review(secrets.token_hex(6), sender_id, tool, deadline, wake, arguments, since, where)
         self._reviews[review.review_id] = review
         return review
 

@@ -244,6 +244,7 @@ class _Commands:
             self._say(
                 f"{tidy(row.review_id, MAX_SHOWN)}  {tidy(row.since, MAX_SHOWN)}  {tidy(row.sender_id, MAX_SHOWN)}  "
                 f"{tidy(row.tool, MAX_SHOWN)}  {tidy(row.arguments, MAX_SHOWN_ARGUMENTS)}"
+                + (f"  in {tidy(row.where, MAX_SHOWN_ARGUMENTS)}" if row.where else "")
             )
         self._say(
             "To decide: trio-relay provider review approve ID, or deny ID" if rows else "Nothing waits for a decision."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
@@ -40,10 +40,12 @@ class Facts:
     Attributes:
         write: Whether it counts as one that changes something; true unless its `readOnlyHint` is true.
         target: sourceId of the tab it would reach; empty where there is none.
+        where: The same for a person who decides: title and origin.
     """
 
     write: bool = True
     target: str = ""
+    where: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class WaitingReview(msgspec.Struct, frozen=True):
     Attributes:
         since: ISO-8601, UTC.
         arguments: JSON text, at most 2000 characters of it.
+        where: Title and origin of the tab it would change; empty where there is none.
     """
 
     review_id: str
@@ -84,6 +87,7 @@ class WaitingReview(msgspec.Struct, frozen=True):
     tool: str
     since: str
     arguments: str
+    where: str = ""
 
 
 _ENDS = {
@@ -188,6 +192,7 @@ class Gate:
                 woken.set,
                 arguments=tidy(asked.arguments.decode(errors="replace"), MAX_SHOWN_ARGUMENTS),
                 since=datetime.now(UTC).isoformat(timespec="seconds"),
+                where=facts.where,
             )
         except TooManyReviews:
             raise Refused(Refusal.REVIEW_FULL) from None
@@ -295,7 +300,7 @@ def _require_same_target(asked: Asked, before: Facts) -> None:
 
 
 def _row(review: Review) -> WaitingReview:
-    return WaitingReview(review.review_id, review.sender_id, review.tool, review.since, review.arguments)
+    return WaitingReview(review.review_id, review.sender_id, review.tool, review.since, review.arguments, review.where)
 
 
 def _outcome_of(error: BaseException) -> Outcome:

@@ -30,6 +30,7 @@ from trio_relay.core.limits import MAX_TOOLS, Offer, Refused, namespace_problem,
 from trio_relay.core.pending import OnProgress, Progress
 from trio_relay.core.policy import Policy, is_write
 from trio_relay.core.results import CallResult
+from trio_relay.core.text import tidy
 from trio_relay.errors import ConfigError, InvalidArguments, RelayError, ToolNotFound
 from trio_relay.extensions.gate import Facts
 from trio_relay.extensions.provider import Caller, Served
@@ -41,6 +42,9 @@ logger = logging.getLogger(__name__)
 NAME = "trio-relay"
 NAMESPACE = "triorelay"
 INDIRECT = "webmcp_tool_call"
+MAX_SHOWN_WHERE = 200
+"""Of a tab's title and origin, in characters, for the person who decides about a write."""
+
 MAX_PROGRESS_WAITING = 64
 """Progress of one call that waits for a slow port; more is dropped."""
 
@@ -141,7 +145,7 @@ class RelayTools:
         if name in self._management:
             return Facts(is_write(encode(self._management[name])))
         views = [view for view in self.backend.tools() if view.name == name]
-        return Facts(_any_writes(views), _target_of(views, None))
+        return self._facts(_any_writes(views), _target_of(views, None))
 
     def _describe_indirect(self, arguments: dict[str, Any]) -> Facts:
         try:
@@ -151,13 +155,19 @@ class RelayTools:
         views = list(self.backend.tools())
         named = [view for view in views if view.name == call.tool]
         if call.target == Target():
-            return Facts(_any_writes(named), _target_of(named, None))
+            return self._facts(_any_writes(named), _target_of(named, None))
         # With a target, the name may mean another tab's tool of the same kind, or the page's own name for one: the call
         # is a read if all of them are. A name that nothing is listed under may be an earlier name of something.
         own_names = {call.tool, *(view.original_name for view in named)}
         candidates = [view for view in views if view.original_name in own_names or view.name == call.tool]
         write = not named or _any_writes(candidates)
-        return Facts(write, _target_of(candidates, self._sources_of(call.target)))
+        return self._facts(write, _target_of(candidates, self._sources_of(call.target)))
+
+    def _facts(self, write: bool, target: str) -> Facts:
+        row = next((source for source in self.backend.sources() if source.source_id == target), None)
+        if row is None:
+            return Facts(write, target)
+        return Facts(write, target, tidy(f"{row.title or 'untitled'} ({row.origin or 'no origin'})", MAX_SHOWN_WHERE))
 
     def _sources_of(self, target: Target) -> set[str]:
         """The sources a target may mean."""
