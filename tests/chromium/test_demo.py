@@ -47,7 +47,8 @@ def processes_of(folder: Path) -> dict[int, str]:
 
 def kill_browser(folder: Path) -> None:
     """Its main process only, as a crash would."""
-    (main,) = (pid for pid, args in processes_of(folder).items() if " --type=" not in args and "os.dup2" not in args)
+    others = (" --type=", "os.dup2", "crashpad")
+    (main,) = (pid for pid, args in processes_of(folder).items() if not any(word in args for word in others))
     os.kill(main, signal.SIGKILL)
 
 
