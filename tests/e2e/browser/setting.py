@@ -149,10 +149,19 @@ async def _profile() -> AsyncIterator[Path]:
         yield Path(folder)
 
 
+NO_PAGE_CACHE = "--disable-features=BackForwardCache"
+"""Chromium 156 dies (the browser itself, in one of ten navigations or so) when a page with an extension's port open goes
+into this cache; never in 24 runs without it. The last --disable-features counts, so it does not go with WebMCP off."""
+
+
 @asynccontextmanager
-async def open_browser(port: int | None, *, webmcp: bool = True) -> AsyncIterator[Browser]:
+async def open_browser(port: int | None, *, webmcp: bool = True, page_cache: bool = False) -> AsyncIterator[Browser]:
     """Chromium with the extension, which looks for a relay at this port only (None: in the range)."""
-    async with _profile() as profile, open_chromium(PROGRAM, headless=True, webmcp=webmcp, profile=profile) as devtools:
+    flags = () if page_cache else (NO_PAGE_CACHE,)
+    async with (
+        _profile() as profile,
+        open_chromium(PROGRAM, *flags, headless=True, webmcp=webmcp, profile=profile) as devtools,
+    ):
         browser = Browser(devtools)
         await browser.load_extension()
         if port is not None:
@@ -169,13 +178,15 @@ async def open_relay(home: Path, *options: str, port: int | None = None) -> Asyn
 
 
 @asynccontextmanager
-async def open_setting(home: Path, *options: str, webmcp: bool = True) -> AsyncIterator[Setting]:
+async def open_setting(
+    home: Path, *options: str, webmcp: bool = True, page_cache: bool = False
+) -> AsyncIterator[Setting]:
     """A relay with these options, the browser and a site."""
     port = free_port()
     async with AsyncExitStack() as stack:
         relay = await stack.enter_async_context(open_relay(home, *options, port=port))
         site = await stack.enter_async_context(open_site())
-        browser = await stack.enter_async_context(open_browser(port, webmcp=webmcp))
+        browser = await stack.enter_async_context(open_browser(port, webmcp=webmcp, page_cache=page_cache))
         yield Setting(browser, site, relay)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.e2e.browser.setting import Setting, text_of, until, wait_sources
+from tests.e2e.browser.setting import Setting, open_setting, text_of, until, wait_sources
 from tests.e2e.browser.site import ECHO, HANG
 from tests.e2e.browser.test_calls import begin
 from trio_relay.chromium.devtools import Page
@@ -139,18 +141,19 @@ async def test_a_page_that_speaks_up_before_it_is_the_tabs_page_is_asked_again(s
     assert await setting.browser.in_worker("self.missed") == 2
 
 
-async def test_a_page_from_the_back_forward_cache_works_again(setting: Setting) -> None:
-    page = await setting.show(ECHO, "echo", name="/one")
-    await page.evaluate("window.mark = 'kept'")
-    await page.command("Page.navigate", url=setting.site.page(WHERE, "/two"))
-    await setting.relay.wait_tools("where")
-    await page.evaluate("history.back()")
-    await setting.relay.wait_tools("echo")
-    assert text_of(await setting.relay.call("echo", {"q": 1})) == 'echo {"q":1}'
-    assert await page.evaluate("window.mark") == "kept", "it did come from the cache"
-    await page.evaluate("history.forward()")
-    await setting.relay.wait_tools("where")
-    assert text_of(await setting.relay.call("where")) == "/two"
+async def test_a_page_from_the_back_forward_cache_works_again(tmp_path: Path) -> None:
+    async with open_setting(tmp_path, page_cache=True) as setting:
+        page = await setting.show(ECHO, "echo", name="/one")
+        await page.evaluate("window.mark = 'kept'")
+        await page.command("Page.navigate", url=setting.site.page(WHERE, "/two"))
+        await setting.relay.wait_tools("where")
+        await page.evaluate("history.back()")
+        await setting.relay.wait_tools("echo")
+        assert text_of(await setting.relay.call("echo", {"q": 1})) == 'echo {"q":1}'
+        assert await page.evaluate("window.mark") == "kept", "it did come from the cache"
+        await page.evaluate("history.forward()")
+        await setting.relay.wait_tools("where")
+        assert text_of(await setting.relay.call("where")) == "/two"
 
 
 async def test_a_new_title_and_address_of_the_same_page_reach_the_list(setting: Setting) -> None:
