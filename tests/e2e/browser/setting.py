@@ -151,7 +151,7 @@ async def _profile() -> AsyncIterator[Path]:
 
 NO_PAGE_CACHE = "--disable-features=BackForwardCache"
 """Chromium 156 dies (the browser itself, in one of ten navigations or so) when a page with an extension's port open
-goes into this cache; never in 24 runs without it. The last --disable-features counts: it does not go with WebMCP off."""
+goes into this cache; never in 24 runs without it. The last --disable-features counts, so not with WebMCP off."""
 
 
 @asynccontextmanager
