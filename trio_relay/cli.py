@@ -155,7 +155,8 @@ def _read_extensions(args: argparse.Namespace) -> tuple[ExtensionSettings, Path]
         raise ConfigError("--serve-namespace goes with --serve-extensions")
     if not providers and not args.serve_extensions:
         return None
-    from trio_relay.extensions.service import NAMESPACE, ExtensionSettings
+    from trio_relay.extensions.provider import NAMESPACE
+    from trio_relay.extensions.service import ExtensionSettings
 
     settings = ExtensionSettings(
         providers=tuple(dict.fromkeys(providers)),

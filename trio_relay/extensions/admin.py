@@ -25,7 +25,6 @@ JOIN_S = 2.0
 ANSWER_S = 5.0
 """Seconds the relay has to prove that it is one, and to answer."""
 
-WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 T = TypeVar("T")
 
 
@@ -73,10 +72,9 @@ def find_relay(directory: Path) -> AdminLink | None:
 
 async def _ask(entry: Entry, ask: str, args: bytes) -> bytes:
     """Raises `NotSent`: there is no such relay any more, or it refuses."""
-    host = WILDCARDS.get(entry.host, entry.host)
     gone = "The relay is gone: start your AI client, which starts trio-relay."
     try:
-        async with join(host, entry.port, max_payload=DEFAULT_MAX_PAYLOAD, patience=JOIN_S) as link:
+        async with join(entry.host, entry.port, max_payload=DEFAULT_MAX_PAYLOAD, patience=JOIN_S) as link:
             await link.socket.send(peer.admin_request("1", entry.token, ask, args))
             with trio.move_on_after(ANSWER_S):
                 while True:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+NAMESPACE = "triorelay"
+"""What hosts put in front of our tools' names, unless `--serve-namespace` says otherwise."""
+
 APPROVAL_S = 60.0
 LOOK_S = 0.1
 """Seconds a port of an unknown caller is held while it waits for approval, and between looks at the policy."""

@@ -33,14 +33,13 @@ from trio_relay.core.results import CallResult
 from trio_relay.core.text import tidy
 from trio_relay.errors import ConfigError, InvalidArguments, RelayError, ToolNotFound
 from trio_relay.extensions.gate import Facts
-from trio_relay.extensions.provider import Caller, Served
+from trio_relay.extensions.provider import NAMESPACE, Caller, Served
 from trio_relay.relay.changes import visible_changes
 from trio_relay.wire.codec import encode
 
 logger = logging.getLogger(__name__)
 
 NAME = "trio-relay"
-NAMESPACE = "triorelay"
 INDIRECT = "webmcp_tool_call"
 MAX_SHOWN_WHERE = 200
 """Of a tab's title and origin, in characters, for the person who decides about a write."""

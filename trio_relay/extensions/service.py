@@ -28,7 +28,7 @@ from trio_relay.errors import ConfigError, InvalidArguments, NotSent
 from trio_relay.extensions.audit import AuditLog
 from trio_relay.extensions.files import write_private
 from trio_relay.extensions.host import Providers
-from trio_relay.extensions.provider import Caller, Provider, Served
+from trio_relay.extensions.provider import NAMESPACE, Caller, Provider, Served
 from trio_relay.extensions.store import ProviderStore
 from trio_relay.links.socket import single_errors
 from trio_relay.links.tunnel import Tunnel
@@ -37,7 +37,6 @@ from trio_relay.wire.probe import PORT_NAME, Service
 
 logger = logging.getLogger(__name__)
 
-NAMESPACE = "triorelay"
 ENTRY_FILE = "relay.json"
 """How commands find the relay that owns the browser: `{"host", "port", "token"}`, for the same person's eyes only."""
 

@@ -104,11 +104,16 @@ async def _ping(socket: Socket) -> None:
         await socket.ping()
 
 
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where to find a relay that is bound to every address."""
+
+
 @asynccontextmanager
 async def join(host: str, port: int, *, max_payload: int, patience: float) -> AsyncIterator[PeerLink]:
     """Join the relay on a port.
 
     Args:
+        host: Where it is bound; one that is bound to every address is reached through loopback.
         patience: Seconds in which it must have proved to be a relay.
 
     Raises:
@@ -119,7 +124,7 @@ async def join(host: str, port: int, *, max_payload: int, patience: float) -> As
     joined = False
     try:
         with trio.CancelScope(deadline=trio.current_time() + patience) as scope:
-            async with connect(host, port, subprotocols=offered, max_message=limit) as socket:
+            async with connect(WILDCARDS.get(host, host), port, subprotocols=offered, max_message=limit) as socket:
                 try:
                     await socket.send(peer.hello(limit))
                     await socket.send(peer.LIST_TOOLS)

@@ -50,9 +50,6 @@ start this program twice and kill the first one."""
 REFUSES_SLOWLY = sys.platform == "win32"
 """Windows tries a closed port for two seconds before it says so; whether it can be bound is known at once."""
 
-WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where to find a relay that is bound to every address."""
-
 JITTER_S = 0.05
 """Clients of a lost server try at once, but not in the same microsecond."""
 
@@ -245,8 +242,7 @@ class Cluster:
             return None
 
     def _link_to(self, port: int, patience: float) -> AbstractAsyncContextManager[PeerLink]:
-        host = WILDCARDS.get(self.config.host, self.config.host)
-        return join(host, port, max_payload=self.config.max_payload, patience=patience)
+        return join(self.config.host, port, max_payload=self.config.max_payload, patience=patience)
 
     # -- ToolBackend
 
